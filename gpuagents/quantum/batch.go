@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/quantumset"
@@ -31,6 +32,12 @@ type Batch struct {
 	Amplitudes bool
 }
 
+// checked is a batch whose rows are checked.
+type checked struct {
+	Batch
+	far atomic.Bool // an input is larger than near
+}
+
 // Row is the result of a row of a Batch.
 type Row struct {
 	Samples    []uint64    // a reading for each shot: the bits of the circuit
@@ -46,13 +53,14 @@ type Row struct {
 func (r *Row) Probabilities() []float32 { return probabilities(r.Amplitudes) }
 
 // maxColumns bounds the columns of a part of a batch, in bytes.
-const maxColumns = 64 << 20
+const maxColumns = 32 << 20
 
 // RunBatch runs a batch and calls done with the result of each row, in order. done owns the result; its
 // error ends the batch. A circuit whose measurements all come last, and that resets nothing, is run once
 // for each row. Another one is run once for each shot. Rows of small circuits share launches.
 func (s *Simulator) RunBatch(ctx context.Context, b Batch, done func(row int, r *Row) error) (err error) {
-	c, err := b.circuit()
+	run := &batchRun{checked: checked{Batch: b}, s: s, done: done, each: 1}
+	c, err := run.circuit()
 	if err != nil {
 		return err
 	}
@@ -68,7 +76,7 @@ func (s *Simulator) RunBatch(ctx context.Context, b Batch, done func(row int, r 
 	if err != nil {
 		return err
 	}
-	run := &batchRun{Batch: b, s: s, p: p, done: done, each: 1}
+	run.p = p
 	if len(p.segments) > 1 {
 		run.each = int64(b.Shots)
 	}
@@ -87,7 +95,7 @@ func (s *Simulator) RunBatch(ctx context.Context, b Batch, done func(row int, r 
 	}
 	defer func() { err = errors.Join(err, run.close(ctx)) }()
 	for i := range run.ends {
-		if run.hosts[i], err = s.hostFor(p, run.v.rows); err != nil {
+		if err := s.hostFor(i, p, run.v.rows); err != nil {
 			return err
 		}
 		if run.ends[i], err = s.d.NewEvent(); err != nil {
@@ -99,17 +107,16 @@ func (s *Simulator) RunBatch(ctx context.Context, b Batch, done func(row int, r 
 
 // batchRun is a batch in progress.
 type batchRun struct {
-	Batch
+	checked
 	s    *Simulator
 	p    *program
 	v    *vector
 	each int64 // runs of a row
 	done func(row int, r *Row) error
 	row  *Row // whose runs are not all done
-	// hosts and ends are of the parts of even and of odd number: the host prepares a part while the device does
-	// the one before.
-	hosts [2]device.HostBuffer
-	ends  [2]device.Event
+	// ends are of the parts of even and of odd number: the host prepares a part while the device does the one
+	// before.
+	ends [2]device.Event
 }
 
 // part are runs that are queued. A run of a trajectory has its own row of the vector.
@@ -149,19 +156,16 @@ func (b *batchRun) all(ctx context.Context, total, most int64) error {
 // close waits for the work and releases what the batch has.
 func (b *batchRun) close(ctx context.Context) error {
 	err := b.s.stream.Sync(context.WithoutCancel(ctx))
-	for i := range b.ends {
-		if b.hosts[i] != nil {
-			err = errors.Join(err, b.hosts[i].Close())
-		}
-		if b.ends[i] != nil {
-			err = errors.Join(err, b.ends[i].Close())
+	for _, end := range b.ends {
+		if end != nil {
+			err = errors.Join(err, end.Close())
 		}
 	}
 	return errors.Join(err, b.v.close())
 }
 
 // circuit checks the batch and returns the circuit with the preparation before it.
-func (b *Batch) circuit() (*circuit.Circuit, error) {
+func (b *checked) circuit() (*circuit.Circuit, error) {
 	c := b.Circuit
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -201,16 +205,23 @@ func (b *Batch) circuit() (*circuit.Circuit, error) {
 }
 
 // checkRow returns an error about the inputs of a row.
-func (b *Batch) checkRow(i int) error {
+func (b *checked) checkRow(i int) error {
 	row := b.Inputs[i]
 	if len(row) != len(b.Circuit.Inputs) {
 		return fmt.Errorf("%w: row %d has %d values, and the circuit %d inputs; give as many", ErrInvalid, i, len(row),
 			len(b.Circuit.Inputs))
 	}
-	for k, v := range row {
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return fmt.Errorf("%w: row %d has %v for input %s; give a finite value", ErrInvalid, i, v,
-				b.Circuit.Inputs[k])
+	most := uint64(0) // bits of the largest absolute value; NaNs have more than infinities
+	for _, v := range row {
+		most = max(most, math.Float64bits(v)&^(1<<63))
+	}
+	if !(math.Float64frombits(most) <= near) {
+		b.far.Store(true)
+		for k, v := range row {
+			if math.IsNaN(v) || math.IsInf(v, 0) {
+				return fmt.Errorf("%w: row %d has %v for input %s; give a finite value", ErrInvalid, i, v,
+					b.Circuit.Inputs[k])
+			}
 		}
 	}
 	return nil
@@ -233,7 +244,7 @@ func (b *batchRun) check() error {
 // queue begins a part. The part with the same parity before it is finished.
 func (b *batchRun) queue(ctx context.Context, parity int, first, n int64) (_ *part, err error) {
 	t := &part{first: first, n: n, end: b.ends[parity], r: &rowsOf{
-		v: b.v, inputs: b.Inputs, bits: make([]uint64, n), first: uint32(first), seed: b.Seed, host: b.hosts[parity],
+		v: b.v, inputs: b.Inputs, bits: make([]uint64, n), first: uint32(first), seed: b.Seed, parity: parity, far: b.far.Load(),
 	}}
 	if b.each == 1 {
 		t.r.inputs = b.Inputs[first : first+n]
@@ -295,11 +306,12 @@ func (b *batchRun) finish(ctx context.Context, t *part) (err error) {
 	shots, passes := b.shots(), b.p.passes()
 	rows := make([]Row, (t.n+b.each-1)/b.each+1)
 	for i := range int(t.n) {
+		of := values[i*len(b.Expect):][:len(b.Expect):len(b.Expect)]
 		if b.row == nil {
 			b.row, rows = &rows[0], rows[1:]
-			b.row.Values, b.row.Passes = values[i], passes
+			b.row.Values, b.row.Passes = of, passes
 		} else {
-			for k, v := range values[i] {
+			for k, v := range of {
 				b.row.Values[k] += v
 			}
 		}

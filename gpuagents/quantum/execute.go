@@ -21,7 +21,8 @@ type rowsOf struct {
 	bits   []uint64    // by row: the classical bits, which measurements change
 	first  uint32      // number of the first row among all rows of the call, for random numbers
 	seed   uint64
-	host   device.HostBuffer // for the columns of a segment; nil if no segment has any
+	far    bool // an input is larger than near
+	parity int  // of the host memory for columns
 }
 
 // The last word of a Philox counter, so that numbers of different uses differ.

@@ -20,11 +20,7 @@ func (s *Simulator) Expect(ctx context.Context, st State, paulis []string) (valu
 		return nil, err
 	}
 	defer done(&err)
-	all, err := s.expectations(ctx, t.v, 1, paulis, t.place)
-	if err != nil {
-		return nil, err
-	}
-	return all[0], nil
+	return s.expectations(ctx, t.v, 1, paulis, t.place)
 }
 
 // maxPaulis bounds the strings of a call.
@@ -133,12 +129,8 @@ func (s *Simulator) expectTogether(v *vector, e expected, strings []pauli) (devi
 }
 
 // valuesOf returns the expectation values of rows by row and string, when the work is done.
-func valuesOf(queued []expected, rows, paulis int) ([][]float64, error) {
-	values := make([][]float64, rows)
-	all := make([]float64, rows*paulis)
-	for r := range values {
-		values[r] = all[r*paulis:][:paulis:paulis]
-	}
+func valuesOf(queued []expected, rows, paulis int) ([]float64, error) {
+	values := make([]float64, rows*paulis)
 	for _, e := range queued {
 		sums := make([]int64, rows*len(e.strings))
 		if err := e.sums.Read(0, device.Bytes(sums)); err != nil {
@@ -148,9 +140,9 @@ func valuesOf(queued []expected, rows, paulis int) ([][]float64, error) {
 		if e.flips != 0 {
 			scale *= 2 // each pair of amplitudes counts once
 		}
-		for r, row := range values {
+		for r := range rows {
 			for k, i := range e.strings {
-				row[i] = float64(sums[r*len(e.strings)+k]) * scale
+				values[r*paulis+i] = float64(sums[r*len(e.strings)+k]) * scale
 			}
 		}
 	}
@@ -159,7 +151,7 @@ func valuesOf(queued []expected, rows, paulis int) ([][]float64, error) {
 
 // expectations returns the expectation values of rows, by row and string.
 func (s *Simulator) expectations(ctx context.Context, v *vector, rows int, paulis []string, place []int) (
-	values [][]float64, err error,
+	values []float64, err error,
 ) {
 	queued, err := s.expect(v, paulis, place)
 	if err != nil {

@@ -1,8 +1,6 @@
 package quantum
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math"
 
@@ -124,12 +122,9 @@ func (p *recipes) factor(f factor, columns map[*circuit.Term]int) []uint64 {
 
 // fill sets the columns of a row.
 func (p *recipes) fill(to []float64, r *rowsOf, row int, collapses []circuit.Matrix) error {
-	inputs, far := r.inputs[row], p.far
+	inputs, far := r.inputs[row], p.far || r.far
 	if p.inputs > 0 {
-		for i, v := range inputs {
-			to[i] = v
-			far = far || math.Abs(v) > near
-		}
+		copy(to, inputs)
 	}
 	for i, t := range p.terms {
 		v := t.Eval(inputs)
@@ -158,14 +153,15 @@ func (p *recipes) fill(to []float64, r *rowsOf, row int, collapses []circuit.Mat
 }
 
 // matrices queues that the matrices of the slots of a segment are made: nil if it has none. The copies from
-// r.host that were queued before are done.
+// the host memory that were queued before are done.
 func (s *Simulator) matrices(g *segment, r *rowsOf, collapses []circuit.Matrix) (device.Buffer, error) {
 	p := g.recipes
 	if p.slots == 0 {
 		return nil, nil
 	}
 	width, rows := p.width(), len(r.inputs)
-	all := device.Of[float64](r.host.Bytes())
+	host := s.hosts[r.parity]
+	all := device.Of[float64](host.Bytes())
 	if err := eachPart(rows, func(row int) error {
 		return p.fill(all[row*width:][:width:width], r, row, collapses)
 	}); err != nil {
@@ -183,7 +179,7 @@ func (s *Simulator) matrices(g *segment, r *rowsOf, collapses []circuit.Matrix) 
 	if err != nil {
 		return nil, err
 	}
-	if err := s.stream.Upload(columns, 0, r.host, 0, 8*int64(width)*int64(rows)); err != nil {
+	if err := s.stream.Upload(columns, 0, host, 0, 8*int64(width)*int64(rows)); err != nil {
 		return nil, err
 	}
 	if err := s.stream.Launch(s.matrix, s.warps(int64(p.slots*rows+31)/32), quantumset.MatrixArgs{
@@ -195,23 +191,23 @@ func (s *Simulator) matrices(g *segment, r *rowsOf, collapses []circuit.Matrix) 
 	return matrices, nil
 }
 
-// hostFor allocates host memory for the columns of the segment with the most ones: nil if there are none.
-func (s *Simulator) hostFor(p *program, rows int64) (device.HostBuffer, error) {
-	width := p.width()
-	if width == 0 {
-		return nil, nil
-	}
-	host, err := s.d.AllocHost(8*int64(width)*rows, purpose)
-	if err != nil {
-		return nil, fmt.Errorf("host memory for %d columns of %d rows: %w", width, rows, err)
-	}
-	return host, nil
-}
-
-// closeHost releases what hostFor returned. The copies from it are done first, also where ctx has ended.
-func (s *Simulator) closeHost(ctx context.Context, host device.HostBuffer) error {
-	if host == nil {
+// hostFor makes one of the host memories large enough for the columns of any segment of a program. No copy from
+// it is queued.
+func (s *Simulator) hostFor(parity int, p *program, rows int64) error {
+	host, n := &s.hosts[parity], 8*int64(p.width())*rows
+	if *host != nil && (*host).Size() >= n || n == 0 {
 		return nil
 	}
-	return errors.Join(s.stream.Sync(context.WithoutCancel(ctx)), host.Close())
+	if *host != nil {
+		if err := (*host).Close(); err != nil {
+			return err
+		}
+		*host = nil
+	}
+	var err error
+	if *host, err = s.d.AllocHost(n, purpose); err != nil {
+		*host = nil
+		return fmt.Errorf("host memory for %d columns of %d rows: %w", p.width(), rows, err)
+	}
+	return nil
 }

@@ -77,8 +77,7 @@ func TestRecipes(t *testing.T) {
 			of.inputs, of.bits[row] = append(of.inputs, in), r.Uint64N(2)
 		}
 		g := &segment{recipes: newRecipes(gates, inputs)}
-		of.host, err = s.hostFor(&program{segments: []segment{*g}}, v.rows)
-		testkit.NoError(t, "hostFor", err)
+		testkit.NoError(t, "hostFor", s.hostFor(0, &program{segments: []segment{*g}}, v.rows))
 		matrices, err := s.matrices(g, of, nil)
 		testkit.NoError(t, "matrices", err)
 		testkit.NoError(t, "Sync", s.stream.Sync(t.Context()))
@@ -97,7 +96,6 @@ func TestRecipes(t *testing.T) {
 				}
 			}
 		}
-		testkit.NoError(t, "close", s.closeHost(t.Context(), of.host))
 		testkit.NoError(t, "close", v.close())
 	}
 }

@@ -42,6 +42,9 @@ type Simulator struct {
 	blocks uint64
 
 	tile, matrix, weight, sample, pauli device.Kernel
+
+	// hosts are for columns of rows. They stay, because it takes milliseconds to allocate them.
+	hosts [2]device.HostBuffer
 }
 
 var _ Processor = (*Simulator)(nil)
@@ -54,7 +57,7 @@ func New(d device.Device, o Options) (*Simulator, error) {
 	s := &Simulator{d: d, o: o, blocks: 1 << 20}
 	most := circuit.MaxQubits
 	if p := d.Properties(); p.ComputeMajor == 0 {
-		most, s.blocks = 26, uint64(16*p.Multiprocessors)
+		most, s.blocks = 26, uint64(8*p.Multiprocessors)
 	}
 	if s.o.MaxQubits == 0 {
 		s.o.MaxQubits = most
@@ -90,7 +93,13 @@ func (s *Simulator) Close() error {
 		return nil
 	}
 	s.closed = true
-	return s.stream.Close()
+	err := s.stream.Close()
+	for _, host := range s.hosts {
+		if host != nil {
+			err = errors.Join(err, host.Close())
+		}
+	}
+	return err
 }
 
 // lock begins a call. The caller unlocks s.mu if it returns nil.

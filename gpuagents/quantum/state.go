@@ -157,13 +157,16 @@ func (s *Simulator) runOn(ctx context.Context, t *state, c *circuit.Circuit) err
 	}
 	r := t.rows()
 	r.seed, r.first = s.o.Seed, t.runs
-	if r.host, err = s.hostFor(p, t.v.rows); err != nil {
+	if err := s.hostFor(0, p, t.v.rows); err != nil {
 		return err
 	}
 	if err = s.apply(ctx, p, r); err == nil {
 		err = s.stream.Sync(ctx)
 	}
-	if err = errors.Join(err, s.closeHost(ctx, r.host), t.v.forget()); err != nil {
+	if err != nil { // the next call uses the host memory again
+		err = errors.Join(err, s.stream.Sync(context.WithoutCancel(ctx)))
+	}
+	if err = errors.Join(err, t.v.forget()); err != nil {
 		err, t.v = errors.Join(err, t.v.close()), nil
 		return err
 	}

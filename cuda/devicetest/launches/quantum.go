@@ -174,22 +174,14 @@ func randomPass(r *rand.Rand, a *Arrays, state []float32, index, qubits, rows in
 	for held < quantumset.TileQubits && tile[held] < qubits {
 		held++
 	}
-	pass := make([]uint64, quantumset.PassWords)
-	for p, q := range tile {
-		pass[p/6] |= uint64(q) << (8 * (p % 6))
-	}
 	value := fixed & r.Uint64()
-	pass[quantumset.PassFixed], pass[quantumset.PassValue] = fixed, value
-	pass[quantumset.PassFlags] = uint64(low)
-	if fresh {
-		pass[quantumset.PassFlags] |= quantumset.PassFresh
-	}
 	phases, gates, slots := 1+r.IntN(4), []uint64(nil), 1+r.IntN(3)
 	if held < quantumset.HeldQubits {
 		phases = 0 // nothing can be held
 	}
 	count := uint64(0)
-	var at []int // the positions in their order: the first ones are held, and the others are of threads
+	var words []uint64 // of phases
+	var at []int       // the positions in their order: the first ones are held, and the others are of threads
 	for phase := range phases {
 		var order, threads uint64
 		if phase > 0 && r.IntN(2) == 0 {
@@ -209,9 +201,11 @@ func randomPass(r *rand.Rand, a *Arrays, state []float32, index, qubits, rows in
 			gates = append(gates, gate...)
 			count += uint64(len(gate) / quantumset.GateWords)
 		}
-		pass = append(pass, order, first|count<<32)
+		words = quantumset.AppendPhase(words, tile, order, int(first), int(count))
 	}
-	pass[quantumset.PassCounts] = uint64(phases) | count<<32
+	pass := append(quantumset.AppendHead(nil, quantumset.Head{
+		Tile: tile, Fixed: fixed, Values: value, Phases: phases, Gates: int(count), Fresh: fresh,
+	}), words...)
 	matrices := make([]float32, 8*slots*rows)
 	for i := range matrices {
 		matrices[i] = float32(r.NormFloat64())
@@ -255,6 +249,9 @@ func randomGate(r *rand.Rand, threads, outside uint64, slots int) []uint64 {
 	gate := make([]uint64, quantumset.GateWords)
 	kind := uint64(1 + r.IntN(quantumset.GateTable))
 	local, mask := threads&r.Uint64()&r.Uint64()&r.Uint64(), r.Uint64N(1<<quantumset.Held)
+	if r.IntN(3) == 0 {
+		mask = 1<<quantumset.Held - 1
+	}
 	gate[quantumset.GateHead] = kind | r.Uint64N(quantumset.HeldQubits)<<4 | mask<<quantumset.GateMask |
 		local<<quantumset.GateLocal | local&r.Uint64()<<quantumset.GateLocals
 	if kind == quantumset.GateTable {
@@ -264,7 +261,11 @@ func randomGate(r *rand.Rand, threads, outside uint64, slots int) []uint64 {
 		}
 		return append(gate, device.Of[uint64](device.Bytes(numbers))...)
 	}
-	gate[quantumset.GateHead] |= r.Uint64N(4) * quantumset.GateFar // and GateSigned
+	if kind == quantumset.GateTurns {
+		gate[quantumset.GateHead] = kind | r.Uint64N(16)<<quantumset.GateTurnsOf | r.Uint64N(16)<<quantumset.GatePivotsOf
+	} else {
+		gate[quantumset.GateHead] |= r.Uint64N(4) * quantumset.GateFar // and GateSigned
+	}
 	if kind == quantumset.GateFactor {
 		gate[quantumset.GateHead] |= r.Uint64N(2) * quantumset.GateApply
 		gate[quantumset.GateHead] |= r.Uint64N(2) << quantumset.GateLast
@@ -279,7 +280,7 @@ func randomGate(r *rand.Rand, threads, outside uint64, slots int) []uint64 {
 	if r.IntN(4) == 0 { // the factor 1
 		matrix[0], matrix[1] = 1, 0
 	}
-	if r.IntN(4) == 0 {
+	if kind != quantumset.GateTurns && r.IntN(4) == 0 {
 		gate[quantumset.GateHead] |= quantumset.GatePerRow
 		gate[quantumset.GateMatrix] = r.Uint64N(uint64(slots))
 	}

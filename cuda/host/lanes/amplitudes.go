@@ -9,17 +9,17 @@ import "unsafe"
 // Dense replaces the elements of a and b by m[0]*a + m[1]*b and m[2]*a + m[3]*b, for a complex matrix by
 // rows.
 func Dense(a, b []float32, m *[8]float32) {
-	densePairs(&pairsCall{unsafe.Pointer(&a[0]), unsafe.Pointer(&b[0]), unsafe.Pointer(m), len(a) / 8})
+	densePairs(&pairsCall{a: unsafe.Pointer(&a[0]), b: unsafe.Pointer(&b[0]), m: unsafe.Pointer(m), count: len(a) / 8})
 }
 
 // Real is Dense for a matrix of real numbers.
 func Real(a, b []float32, m *[4]float32) {
-	realPairs(&pairsCall{unsafe.Pointer(&a[0]), unsafe.Pointer(&b[0]), unsafe.Pointer(m), len(a) / 8})
+	realPairs(&pairsCall{a: unsafe.Pointer(&a[0]), b: unsafe.Pointer(&b[0]), m: unsafe.Pointer(m), count: len(a) / 8})
 }
 
 // Mixed is Dense for a matrix whose first and last elements are real, and whose others are imaginary.
 func Mixed(a, b []float32, m *[4]float32) {
-	mixedPairs(&pairsCall{unsafe.Pointer(&a[0]), unsafe.Pointer(&b[0]), unsafe.Pointer(m), len(a) / 8})
+	mixedPairs(&pairsCall{a: unsafe.Pointer(&a[0]), b: unsafe.Pointer(&b[0]), m: unsafe.Pointer(m), count: len(a) / 8})
 }
 
 // Scale multiplies the elements of a by a number.
@@ -33,14 +33,24 @@ func Multiply(a, b []float32) {
 	multiply(&pairsCall{a: unsafe.Pointer(&a[0]), b: unsafe.Pointer(&b[0]), count: len(a) / 8})
 }
 
-// Trade exchanges the elements of a whose number has a bit, 0 or 1, with the elements of b before them that
-// have it not.
+// Exchange exchanges the elements of a and b.
+func Exchange(a, b []float32) {
+	exchange(&pairsCall{a: unsafe.Pointer(&a[0]), b: unsafe.Pointer(&b[0]), count: len(a) / 8})
+}
+
+// Trade exchanges the elements of a whose number has a bit with the elements of b whose number is the same
+// without it. The number of elements is a multiple of two to the bit, and once more two.
 func Trade(a, b []float32, bit int) {
 	c := pairsCall{a: unsafe.Pointer(&a[0]), b: unsafe.Pointer(&b[0]), count: len(a) / 8}
-	if bit == 0 {
+	switch bit {
+	case 0:
 		tradeOnes(&c)
-	} else {
+	case 1:
 		tradeTwos(&c)
+	default:
+		c.stride = 1 << (bit - 2)
+		c.count /= 2 * c.stride
+		tradeMany(&c)
 	}
 }
 
@@ -49,4 +59,5 @@ func Trade(a, b []float32, bit int) {
 type pairsCall struct {
 	a, b, m unsafe.Pointer // 0, 8, 16
 	count   int            // 24
+	stride  int            // 32: vectors, of tradeMany
 }

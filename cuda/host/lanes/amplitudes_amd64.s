@@ -185,3 +185,46 @@ twos:
 	JNZ twos
 	VZEROUPPER
 	RET
+
+// func tradeMany(c *pairsCall)
+TEXT ·tradeMany(SB), NOSPLIT, $0-8
+	BEGIN
+	MOVQ 32(AX), BX
+	MOVQ BX, R9
+	SHLQ $5, R9
+	ADDQ R9, SI
+
+blocks:
+	MOVQ BX, DX
+
+block:
+	VMOVUPS (SI), Y0
+	VMOVUPS (DI), Y1
+	VMOVUPS Y1, (SI)
+	VMOVUPS Y0, (DI)
+	ADDQ $32, SI
+	ADDQ $32, DI
+	DECQ DX
+	JNZ block
+	ADDQ R9, SI
+	ADDQ R9, DI
+	DECQ CX
+	JNZ blocks
+	VZEROUPPER
+	RET
+
+// func exchange(c *pairsCall)
+TEXT ·exchange(SB), NOSPLIT, $0-8
+	BEGIN
+
+exchanging:
+	VMOVUPS (SI), Y0
+	VMOVUPS (DI), Y1
+	VMOVUPS Y1, (SI)
+	VMOVUPS Y0, (DI)
+	ADDQ $32, SI
+	ADDQ $32, DI
+	DECQ CX
+	JNZ exchanging
+	VZEROUPPER
+	RET

@@ -67,3 +67,9 @@ func tradeOnes(c *pairsCall)
 
 //go:noescape
 func tradeTwos(c *pairsCall)
+
+//go:noescape
+func tradeMany(c *pairsCall)
+
+//go:noescape
+func exchange(c *pairsCall)

@@ -30,3 +30,5 @@ func scale(*pairsCall)      { panic("lanes: not on this architecture") }
 func multiply(*pairsCall)   { panic("lanes: not on this architecture") }
 func tradeOnes(*pairsCall)  { panic("lanes: not on this architecture") }
 func tradeTwos(*pairsCall)  { panic("lanes: not on this architecture") }
+func tradeMany(*pairsCall)  { panic("lanes: not on this architecture") }
+func exchange(*pairsCall)   { panic("lanes: not on this architecture") }

@@ -74,8 +74,11 @@ type tileGate struct {
 // tileRun is a number of threads in a row.
 type tileRun struct{ first, n int }
 
-// width is the number of amplitudes that package lanes takes at a time.
+// width is the number of amplitudes that package lanes takes at a time, and vectors reports whether it can.
+// Tests turn it off.
 const width = 4
+
+var vectors = lanes.Available()
 
 func newTileWork(a *quantumset.TileBound) *tileWork {
 	w := &tileWork{
@@ -87,10 +90,11 @@ func newTileWork(a *quantumset.TileBound) *tileWork {
 		w.taken |= 1 << w.qubits[i]
 	}
 	w.phases = make([]tilePhase, uint32(a.Pass[quantumset.PassCounts]))
-	gates := a.Pass[quantumset.PassWords+quantumset.PhaseWords*len(w.phases):]
+	phases := a.Pass[quantumset.PassWords+2*(a.Pass[quantumset.PassFlags]>>quantumset.PassRuns&0xff):]
+	gates := phases[quantumset.PhaseWords*len(w.phases):]
 	var at tileOrder
 	for i := range w.phases {
-		words := a.Pass[quantumset.PassWords+quantumset.PhaseWords*i:]
+		words := phases[quantumset.PhaseWords*i:]
 		from, to := uint32(words[quantumset.PhaseGates]), words[quantumset.PhaseGates]>>32
 		p := &w.phases[i]
 		if i == 0 {
@@ -252,9 +256,12 @@ func (w *tileWork) apply(base uint64) {
 			w.factor[v] = amplitude{re: 1}
 		}
 		for k := range p.gates {
-			if g := &p.gates[k]; g.table != nil {
+			switch g := &p.gates[k]; g.words[quantumset.GateHead] & 15 {
+			case quantumset.GateTable:
 				w.table(p, g)
-			} else {
+			case quantumset.GateTurns:
+				w.turns(p, g)
+			default:
 				w.gate(p, g, base)
 			}
 		}
@@ -309,21 +316,13 @@ func (w *tileWork) trade(t tileTrade) {
 			continue
 		}
 		a, b := &w.held[r], &w.held[r|1<<t.row]
-		switch {
-		case bit >= width:
-			for v := 0; v < tileThreads; v += width {
-				if v&bit == 0 {
-					x, y := (*[width]amplitude)(a[v|bit:]), (*[width]amplitude)(b[v:])
-					*x, *y = *y, *x
-				}
-			}
-		case lanes.Available():
+		if vectors {
 			lanes.Trade(a.floats(0, tileThreads), b.floats(0, tileThreads), t.thread)
-		default:
-			for v := range tileThreads {
-				if v&bit == 0 {
-					a[v|bit], b[v] = b[v], a[v|bit]
-				}
+			continue
+		}
+		for v := range tileThreads {
+			if v&bit == 0 {
+				a[v|bit], b[v] = b[v], a[v|bit]
 			}
 		}
 	}
@@ -340,7 +339,7 @@ func (w *tileWork) table(p *tilePhase, g *tileGate) {
 
 // scale multiplies a row by a number.
 func scale(row *tileRow, by amplitude) {
-	if lanes.Available() {
+	if vectors {
 		lanes.Scale(row.floats(0, tileThreads), by.re, by.im)
 		return
 	}
@@ -396,19 +395,36 @@ func (w *tileWork) matrix(gate []uint64, p *tilePhase, base uint64, in tileRun, 
 		return
 	}
 	target, mask := head>>4&3, uint32(head>>quantumset.GateMask)
-	if kind := head & 15; kind == quantumset.GateTurn || kind == quantumset.GatePivot {
-		mask = ^uint32(0)
+	w.pairs(p, head&15, target, mask, in, m)
+}
+
+// turns applies a gate of turns. A product by 1 or -1 is exact, so a turn is a real matrix.
+func (w *tileWork) turns(p *tilePhase, g *tileGate) {
+	for target, t := range device.Of[float32](device.Bytes(g.words[quantumset.GateMatrix:]))[:quantumset.HeldQubits] {
+		head := g.words[quantumset.GateHead]
+		if head>>(quantumset.GateTurnsOf+target)&1 == 0 {
+			continue
+		}
+		m := [4]amplitude{{re: 1}, {re: -t}, {re: t}, {re: 1}}
+		if head>>(quantumset.GatePivotsOf+target)&1 == 1 {
+			m = [4]amplitude{{re: t}, {re: -1}, {re: 1}, {re: t}}
+		}
+		w.pairs(p, quantumset.GateReal, uint64(target), ^uint32(0), tileRun{0, tileThreads}, &m)
 	}
+}
+
+// pairs applies a matrix to the pairs of a mask of held numbers.
+func (w *tileWork) pairs(p *tilePhase, kind, target uint64, mask uint32, in tileRun, m *[4]amplitude) {
 	for left := mask & (1<<quantumset.Held - 1); left != 0; left &= left - 1 {
 		if r := bits.TrailingZeros32(left); r>>target&1 == 0 {
 			a, b := &w.held[p.rows[r]], &w.held[p.rows[r|1<<target]]
 			first, n := in.first, in.n
-			if first%width == 0 && n >= width && lanes.Available() {
+			if first%width == 0 && n >= width && vectors {
 				n &^= width - 1
-				manyPairs(head&15, m, a.floats(first, n), b.floats(first, n))
+				manyPairs(kind, m, a.floats(first, n), b.floats(first, n))
 				first, n = first+n, in.n-n
 			}
-			pairs(head&15, m, a[first:first+n], b[first:first+n])
+			pairs(kind, m, a[first:first+n], b[first:first+n])
 		}
 	}
 }
@@ -417,7 +433,7 @@ func (w *tileWork) matrix(gate []uint64, p *tilePhase, base uint64, in tileRun, 
 func (w *tileWork) multiply(p *tilePhase, mask uint32) {
 	for ; mask != 0; mask &= mask - 1 {
 		held := &w.held[p.rows[bits.TrailingZeros32(mask)]]
-		if lanes.Available() {
+		if vectors {
 			lanes.Multiply(held.floats(0, tileThreads), w.factor.floats(0, tileThreads))
 			continue
 		}
@@ -432,23 +448,17 @@ func (w *tileWork) multiply(p *tilePhase, mask uint32) {
 	}
 }
 
-// manyPairs is pairs by package lanes. A product by 1 or -1 is exact, so a turn is a real matrix.
+// manyPairs is pairs by package lanes.
 func manyPairs(kind uint64, m *[4]amplitude, a, b []float32) {
-	switch t := m[0].re; kind {
+	switch kind {
 	case quantumset.GateDense:
 		lanes.Dense(a, b, (*[8]float32)(unsafe.Pointer(m)))
 	case quantumset.GateReal:
 		lanes.Real(a, b, &[4]float32{m[0].re, m[1].re, m[2].re, m[3].re})
 	case quantumset.GateMixed:
 		lanes.Mixed(a, b, &[4]float32{m[0].re, m[1].im, m[2].im, m[3].re})
-	case quantumset.GateTurn:
-		lanes.Real(a, b, &[4]float32{1, -t, t, 1})
-	case quantumset.GatePivot:
-		lanes.Real(a, b, &[4]float32{t, -1, 1, t})
 	default:
-		for i, x := range a {
-			a[i], b[i] = b[i], x
-		}
+		lanes.Exchange(a, b)
 		if kind == quantumset.GateFlip {
 			lanes.Scale(a, m[1].re, m[1].im)
 			lanes.Scale(b, m[2].re, m[2].im)
@@ -479,12 +489,6 @@ func pairs(kind uint64, m *[4]amplitude, a, b []amplitude) {
 			b[v] = amplitude{
 				float32(m3.re*y.re) - float32(m2.im*x.im), float32(m3.re*y.im) + float32(m2.im*x.re),
 			}
-		case quantumset.GateTurn:
-			a[v] = amplitude{x.re - float32(m0.re*y.re), x.im - float32(m0.re*y.im)}
-			b[v] = amplitude{float32(m0.re*x.re) + y.re, float32(m0.re*x.im) + y.im}
-		case quantumset.GatePivot:
-			a[v] = amplitude{float32(m0.re*x.re) - y.re, float32(m0.re*x.im) - y.im}
-			b[v] = amplitude{x.re + float32(m0.re*y.re), x.im + float32(m0.re*y.im)}
 		case quantumset.GateFlip:
 			a[v], b[v] = times(m1, y), times(m2, x)
 		case quantumset.GateExchange:

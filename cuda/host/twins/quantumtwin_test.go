@@ -1,10 +1,12 @@
 package twins_test
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
+	"github.com/exoswarm/exoswarm/cuda/host/twins"
 	"github.com/exoswarm/exoswarm/cuda/kernels/quantumset"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
@@ -39,4 +41,18 @@ func TestWholeTilesOnTheCPU(t *testing.T) {
 		Kernels: []string{quantumset.Tile}, Random: launches.RandomQuantum, Count: testkit.Of(40, 12),
 		Shims: quantumShims, Size: func(r *rand.Rand) int { return r.IntN(20_000) }, Block: quantumset.Block,
 	}.Test(t)
+}
+
+// TestTilesWithoutVectors: passes have the same bits by the routines of package lanes and by routines in Go.
+func TestTilesWithoutVectors(t *testing.T) {
+	d, r := launches.Reference(t), rand.New(rand.NewPCG(35, 36))
+	for i := range testkit.Of(400, 100) {
+		a := launches.RandomQuantum(r, quantumset.Tile, r.IntN(20_000))
+		got := launches.On(t, d, quantumset.Tile, a.Params)
+		twins.WithoutVectors(func() {
+			if want := launches.On(t, d, quantumset.Tile, a.Params); !bytes.Equal(got[0], want[0]) {
+				t.Fatalf("pass %d: the amplitudes differ", i)
+			}
+		})
+	}
 }

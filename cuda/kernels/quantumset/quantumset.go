@@ -55,16 +55,17 @@ const (
 	WeightScale = 1 << 62
 )
 
-// A pass is words: PassWords of a head, PhaseWords for each phase, and GateWords for each gate, which
-// begin at an even word. A tile has TileQubits positions. Position p is qubit p for p below PassLow, and
-// the others are in ascending order of their qubits. The index of a tile is spread over the qubits that
-// are neither in the tile nor fixed.
+// A pass is words: PassWords of a head, two for each run, PhaseWords for each phase, and GateWords for each
+// gate, which begin at an even word. AppendHead and AppendPhase write the words before the gates. A tile has
+// TileQubits positions, in ascending order of their qubits. The index of a tile is spread over the qubits that
+// are neither in the tile nor fixed, by runs: a mask of qubits, and by how much the index is shifted for them.
 //
 // A phase applies gates to the amplitudes of HeldQubits positions. If a phase has PhaseTrades, its order is
 // the one before with some held positions and positions of lanes exchanged. A gate of a matrix acts on the held
 // pairs of its mask. GateFactor multiplies a factor, which is 1 at first: by the first element of the
 // matrix, or by the last one where an odd number of the qubits of GateSign is 1; GateLast turns that
-// around. With GateApply the held amplitudes of the mask are then multiplied by the factor, unless it is
+// around. A gate of turns acts on all pairs that differ in a held target, for each target of its mask in
+// ascending order: (x - t y, t x + y), or as a pivot (t x - y, x + t y). With GateApply the held amplitudes of the mask are then multiplied by the factor, unless it is
 // 1, and the factor is 1 again.
 const (
 	PassQubits = 0 // two words: a byte for the qubit of each position, from the lowest on, six a word
@@ -74,8 +75,8 @@ const (
 	PassFlags  = 5
 	PassWords  = 6
 
-	PassLow   = 0xff // of PassFlags: positions that are the qubit of the same number
-	PassFresh = 1 << 8
+	PassFresh = 1 << 8 // of PassFlags
+	PassRuns  = 16     // of PassFlags: the number of runs, eight bits
 
 	PhaseOrder = 0 // nibbles: the held positions, then the positions of the threads from the lowest bit on
 	// PhaseTrades is for each held position a nibble of PhaseOrder: 0, or one more than the bit of a lane
@@ -83,13 +84,19 @@ const (
 	PhaseTrades = 48
 	LaneQubits  = 5 // bits of a lane
 	PhaseGates  = 1 // first gate; bits 32 and above: the end
-	PhaseWords  = 2
+	// PhaseHeld has places of the bits of a held number, and PhaseNibbles of the low and of the high nibbles of a
+	// thread: in the state, and from bit PhaseNear on in the tile. The places of held bits in the tile are in shared
+	// memory.
+	PhaseHeld    = 2
+	PhaseNibbles = 6
+	PhaseWords   = 38
+	PhaseNear    = 48
 
 	GateHead    = 0 // see below
 	GateOutside = 1 // mask of qubits that must have a value; they are outside of the tile
 	GateValue   = 2 // their values
 	GateSign    = 3 // mask of qubits outside of the tile; bits GateSigns and above: of positions of threads
-	GateMatrix  = 4 // four words: the matrix by rows
+	GateMatrix  = 4 // four words: the matrix by rows; of turns: a float32 for each target
 	GateWords   = 8
 	// GateTableWords count as gates behind a GateTable: two.
 	GateTableWords = Held
@@ -108,6 +115,9 @@ const (
 	GateSigned = 1 << 50
 	// Of GateSign.
 	GateSigns = 52
+	// Of the head of turns: the masks of the targets, and of the targets that have pivots.
+	GateTurnsOf  = 4
+	GatePivotsOf = 8
 )
 
 // A recipe is a product of factors: bits 0-31 of its word are the first factor, which is applied first, and
@@ -133,8 +143,7 @@ const (
 	GateMixed               // the diagonal is real, and the other elements are imaginary
 	GateFlip                // the diagonal is 0
 	GateExchange            // exchanges the two amplitudes
-	GateTurn                // all pairs: (x - t y, t x + y), where t is the real part of the first element
-	GatePivot               // all pairs: (t x - y, x + t y)
+	GateTurns
 	GateFactor
 	GateTable // multiplies held amplitude r by complex number r of GateTableWords that follow the gate
 )
@@ -183,13 +192,15 @@ func head() string {
 		{"TILE_QUBITS", TileQubits},
 		{"HELD_QUBITS", HeldQubits},
 		{"RUN_QUBITS", MinQubits},
-		{"PASS_FIXED", PassFixed},
 		{"PASS_VALUE", PassValue},
 		{"PASS_COUNTS", PassCounts},
 		{"PASS_FLAGS", PassFlags},
 		{"PASS_WORDS", PassWords},
-		{"PASS_LOW", PassLow},
+		{"PASS_RUNS", PassRuns},
 		{"PASS_FRESH", PassFresh},
+		{"PHASE_HELD", PhaseHeld},
+		{"PHASE_NIBBLES", PhaseNibbles},
+		{"PHASE_NEAR", PhaseNear},
 		{"PHASE_TRADES", PhaseTrades},
 		{"PHASE_WORDS", PhaseWords},
 		{"GATE_OUTSIDE", GateOutside},
@@ -205,6 +216,9 @@ func head() string {
 		{"GATE_LAST", GateLast},
 		{"GATE_TABLE_WORDS", GateTableWords},
 		{"GATE_SIGNS", GateSigns},
+		{"GATE_TURNS_OF", GateTurnsOf},
+		{"GATE_PIVOTS_OF", GatePivotsOf},
+		{"GATE_TURNS", GateTurns},
 		{"FACTOR_NUMBERS", FactorNumbers},
 		{"FACTOR_COLUMNS", FactorColumns},
 		{"FACTOR_WORDS", FactorWords},
@@ -215,8 +229,6 @@ func head() string {
 		{"GATE_MIXED", GateMixed},
 		{"GATE_FLIP", GateFlip},
 		{"GATE_EXCHANGE", GateExchange},
-		{"GATE_TURN", GateTurn},
-		{"GATE_PIVOT", GatePivot},
 		{"GATE_FACTOR", GateFactor},
 		{"GATE_TABLE", GateTable},
 		{"MAX_STRINGS", MaxStrings},

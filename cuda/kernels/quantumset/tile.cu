@@ -62,24 +62,25 @@ __device__ __forceinline__ void apply(float2 (&a)[HELD], unsigned kind, unsigned
 
 // Applies a turn or a pivot to all pairs that differ in held bit T.
 template <unsigned T>
-__device__ __forceinline__ void turn(float2 (&a)[HELD], bool pivot, float t) {
+__device__ __forceinline__ void turn(float2 (&a)[HELD], unsigned head, float t) {
+  if (!(head >> (GATE_TURNS_OF + T) & 1)) return;
+  if (head >> (GATE_PIVOTS_OF + T) & 1) {
 #pragma unroll
-  for (unsigned r = 0; r < HELD; r++) {
-    if (r >> T & 1) continue;
-    const float2 x = a[r], y = a[r | 1u << T];
-    if (pivot) {
+    for (unsigned r = 0; r < HELD; r++) {
+      if (r >> T & 1) continue;
+      const float2 x = a[r], y = a[r | 1u << T];
       a[r] = make_float2(t * x.x - y.x, t * x.y - y.y);
       a[r | 1u << T] = make_float2(x.x + t * y.x, x.y + t * y.y);
-    } else {
+    }
+  } else {
+#pragma unroll
+    for (unsigned r = 0; r < HELD; r++) {
+      if (r >> T & 1) continue;
+      const float2 x = a[r], y = a[r | 1u << T];
       a[r] = make_float2(x.x - t * y.x, x.y - t * y.y);
       a[r | 1u << T] = make_float2(t * x.x + y.x, t * x.y + y.y);
     }
   }
-}
-
-// The qubit of a position.
-__device__ __forceinline__ unsigned qubit_of(u64 low, u64 high, unsigned position) {
-  return (unsigned)(position < 6 ? low >> 8 * position : high >> 8 * (position - 6)) & 63;
 }
 
 // A place in shared memory: amplitudes that a half warp takes together are in different banks where their positions
@@ -106,42 +107,28 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
            unsigned long long tiles, unsigned qubits, unsigned long long rows) {
   __shared__ float2 tile[TILE_SIZE];
   float2 *const all = (float2 *)amplitudes;
-  const u64 low = pass[0], high = pass[1], fixed = pass[PASS_FIXED], flags = pass[PASS_FLAGS];
-  const unsigned phases = (unsigned)pass[PASS_COUNTS], straight = (unsigned)flags & PASS_LOW;
-  const u64 *gates = pass + PASS_WORDS + PHASE_WORDS * phases;
+  const u64 flags = pass[PASS_FLAGS], counts = pass[PASS_COUNTS];
+  const unsigned phases = (unsigned)counts, runs = (unsigned)(flags >> PASS_RUNS) & 0xff;
+  const u64 *const first_phase = pass + PASS_WORDS + 2 * runs, *const gates = first_phase + PHASE_WORDS * phases;
   const bool alone = blockDim.x == THREADS; // a thread keeps its amplitudes between phases
-  u64 taken = fixed; // qubits that the index of a tile does not have, without the lowest ones
-  for (unsigned p = straight; p < TILE_QUBITS; p++) taken |= 1ull << qubit_of(low, high, p);
   for (u64 t = blockIdx.x; t < tiles; t += gridDim.x) {
-    u64 base = t << straight;
-    for (u64 left = taken; left; left &= left - 1) {
-      const u64 below = (left & (0 - left)) - 1;
-      base = (base & ~below) << 1 | (base & below);
-    }
-    base |= pass[PASS_VALUE];
+    u64 base = pass[PASS_VALUE];
+    for (unsigned k = 0; k < runs; k++) base |= t << pass[PASS_WORDS + 2 * k + 1] & pass[PASS_WORDS + 2 * k];
     float2 a[HELD];
     bool shared = false; // whether the tile is in shared memory
     for (unsigned p = 0; p < phases; p++) {
-      const u64 order = pass[PASS_WORDS + PHASE_WORDS * p], range = pass[PASS_WORDS + PHASE_WORDS * p + 1];
-      const unsigned first = (unsigned)range, end = (unsigned)(range >> 32);
+      const u64 *const phase = first_phase + PHASE_WORDS * p;
+      const u64 range = phase[1];
+      const unsigned trades = (unsigned)(phase[0] >> PHASE_TRADES), end = (unsigned)(range >> 32);
       const bool last = p + 1 == phases;
-      const bool keeps = !last && alone && pass[PASS_WORDS + PHASE_WORDS * (p + 1)] >> PHASE_TRADES;
+      const bool keeps = !last && alone && phase[PHASE_WORDS] >> PHASE_TRADES;
       for (unsigned v = threadIdx.x; v < THREADS; v += blockDim.x) {
-        unsigned local = 0;
-#pragma unroll
-        for (unsigned k = 0; k < TILE_QUBITS - HELD_QUBITS; k++)
-          local |= (v >> k & 1) << ((unsigned)(order >> 4 * (k + HELD_QUBITS)) & 15);
-        u64 index = base;
-        if (p == 0 || last || rows > 1) {
-#pragma unroll
-          for (unsigned k = 0; k < TILE_QUBITS - HELD_QUBITS; k++) {
-            const unsigned position = (unsigned)(order >> 4 * (k + HELD_QUBITS)) & 15;
-            index |= (u64)(v >> k & 1) << qubit_of(low, high, position);
-          }
-        }
-#define HELD_AT(k) ((unsigned)(order >> 4 * k) & 15)
-#define NEAR_AT(k) bank(1u << HELD_AT(k))
-#define FAR_AT(k) 1ull << qubit_of(low, high, HELD_AT(k))
+        // The places of a thread in the tile and in the state are sums of places of two nibbles.
+        const u64 place = phase[PHASE_NIBBLES + (v & 15)] + phase[PHASE_NIBBLES + 16 + (v >> 4)];
+        const unsigned local = (unsigned)(place >> PHASE_NEAR);
+        const u64 index = base + (place & ((1ull << PHASE_NEAR) - 1));
+#define NEAR_AT(k) (unsigned)(phase[PHASE_HELD + k] >> PHASE_NEAR)
+#define FAR_AT(k) phase[PHASE_HELD + k] & ((1ull << PHASE_NEAR) - 1)
 #define PART(of, r, k) (r >> k & 1 ? of[k] : 0)
 #define NEAR(r) (bank(local) ^ PART(near, r, 0) ^ PART(near, r, 1) ^ PART(near, r, 2) ^ PART(near, r, 3))
 #define FAR(r) (index + PART(far, r, 0) + PART(far, r, 1) + PART(far, r, 2) + PART(far, r, 3))
@@ -155,8 +142,7 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
 #pragma unroll
             for (unsigned r = 0; r < HELD; r++) a[r] = all[FAR(r)];
           }
-        } else if (alone && order >> PHASE_TRADES) {
-          const unsigned trades = (unsigned)(order >> PHASE_TRADES);
+        } else if (alone && trades) {
           if (trades & 15) trade<0>(a, 1u << (trades & 15) >> 1);
           if (trades >> 4 & 15) trade<1>(a, 1u << (trades >> 4 & 15) >> 1);
           if (trades >> 8 & 15) trade<2>(a, 1u << (trades >> 8 & 15) >> 1);
@@ -167,15 +153,32 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
           for (unsigned r = 0; r < HELD; r++) a[r] = tile[NEAR(r)];
         }
         float2 factor = make_float2(1.0f, 0.0f);
-        for (unsigned g = first; g < end; g++) {
+        for (unsigned g = (unsigned)range; g < end; g++) {
           const u64 *gate = gates + GATE_WORDS * g;
           const u64 head = gate[0];
           const unsigned kind = (unsigned)head & 15, mask = (unsigned)(head >> GATE_MASK) & 0xffff;
           if (kind == GATE_TABLE) {
             g += GATE_TABLE_WORDS / GATE_WORDS;
+            const float4 *const table = (const float4 *)(gate + GATE_WORDS);
+            if (mask == 0xffff) {
+#pragma unroll
+              for (unsigned r = 0; r < HELD; r += 2) {
+                const float4 by = table[r / 2];
+                a[r] = times(make_float2(by.x, by.y), a[r]), a[r + 1] = times(make_float2(by.z, by.w), a[r + 1]);
+              }
+              continue;
+            }
 #pragma unroll
             for (unsigned r = 0; r < HELD; r++)
-              if (mask >> r & 1) a[r] = times(((const float2 *)(gate + GATE_WORDS))[r], a[r]);
+              if (mask >> r & 1) a[r] = times(((const float2 *)table)[r], a[r]);
+            continue;
+          }
+          if (kind == GATE_TURNS) {
+            const float4 t = *(const float4 *)(gate + GATE_MATRIX);
+            turn<0>(a, (unsigned)head, t.x);
+            turn<1>(a, (unsigned)head, t.y);
+            turn<2>(a, (unsigned)head, t.z);
+            turn<3>(a, (unsigned)head, t.w);
             continue;
           }
           // Words that a gate does not need are not read: each is the load of a whole warp.
@@ -208,17 +211,6 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
           }
           if (!holds) continue;
           const unsigned target = (unsigned)head >> 4 & 3;
-          if (kind >= GATE_TURN) {
-            const float t = from->x;
-            const bool pivot = kind == GATE_PIVOT;
-            switch (target) {
-            case 0: turn<0>(a, pivot, t); break;
-            case 1: turn<1>(a, pivot, t); break;
-            case 2: turn<2>(a, pivot, t); break;
-            default: turn<3>(a, pivot, t);
-            }
-            continue;
-          }
           const float4 above = ((const float4 *)from)[0], under = ((const float4 *)from)[1];
           const float2 m[4] = {make_float2(above.x, above.y), make_float2(above.z, above.w),
                                make_float2(under.x, under.y), make_float2(under.z, under.w)};

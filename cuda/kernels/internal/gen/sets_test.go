@@ -31,7 +31,7 @@ var sets = map[string]struct {
 	"arrayset":   {4*len(arrayset.Elements) + 2 + 2*4 + 1, arrayset.PTX},
 	"graphset":   {17, graphset.PTX},
 	"gridset":    {4, gridset.PTX},
-	"quantumset": {4, quantumset.PTX},
+	"quantumset": {5, quantumset.PTX},
 	"spaceset":   {18, spaceset.PTX},
 	"swarmset":   {2*len(swarmset.Widths) - 1 + 6 + 2*3, swarmset.PTX},
 	"trainset":   {3*5 + 4, trainset.PTX},

@@ -34,7 +34,7 @@ func (s Shape) phases(p *Pass) {
 
 // phase adds a phase in which threads hold some qubits, and others of allowed if they are too few.
 func (s Shape) phase(p *Pass, held, allowed uint64, gates []Gate) {
-	w := writer{pass: p, tile: p.Tile, scale: 1}
+	w := writer{pass: p, tile: p.Tile, scale: 1, turns: -1}
 	w.order = p.order(held, allowed)
 	for k := range quantumset.HeldQubits {
 		w.held[k] = p.qubit(int(w.order >> (4 * k) & 15))
@@ -162,6 +162,7 @@ type writer struct {
 	table [quantumset.Held]complex128
 	reads uint64
 	scale complex128
+	turns int // where the last gate of turns is; -1: there is none
 }
 
 // factors are gates that multiply the same held amplitudes. They wait for each other, because the
@@ -241,10 +242,7 @@ func (w *writer) gate(g *Gate) {
 	}
 	w.flush(g.turns())
 	if g.Class == turn || g.Class == pivot {
-		kind := uint64(quantumset.GateTurn + g.Class - turn)
-		words := w.words(g, kind)
-		words[quantumset.GateHead] |= uint64(w.heldBit(g.Target)) << 4
-		w.pass.gates = append(w.pass.gates, words...)
+		w.turn(g)
 		w.scale *= g.Matrix[3]
 		return
 	}
@@ -255,6 +253,23 @@ func (w *writer) gate(g *Gate) {
 	words := w.words(g, kind)
 	words[quantumset.GateHead] |= uint64(w.heldBit(g.Target))<<4 | w.mask(g)<<quantumset.GateMask
 	w.pass.gates = append(w.pass.gates, words...)
+}
+
+// turn writes a turn into the gate of turns before it, if it has another target, and else as a gate.
+func (w *writer) turn(g *Gate) {
+	target := w.heldBit(g.Target)
+	at := len(w.pass.gates) - quantumset.GateWords
+	if w.turns != at || w.pass.gates[at]>>(quantumset.GateTurnsOf+target)&1 == 1 {
+		at = len(w.pass.gates)
+		w.pass.gates = append(w.pass.gates, make([]uint64, quantumset.GateWords)...)
+		w.pass.gates[at], w.turns = quantumset.GateTurns, at
+	}
+	w.pass.gates[at] |= 1 << (quantumset.GateTurnsOf + target)
+	if g.Class == pivot {
+		w.pass.gates[at] |= 1 << (quantumset.GatePivotsOf + target)
+	}
+	tangents := device.Of[float32](device.Bytes(w.pass.gates[at+quantumset.GateMatrix:]))
+	tangents[target] = float32(real(g.Matrix[0]))
 }
 
 // diagonal writes a diagonal gate: two factors, if held qubits decide which of its elements counts.

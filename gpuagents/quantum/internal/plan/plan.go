@@ -65,7 +65,6 @@ type Pass struct {
 	Fresh  bool
 	phases []phase
 	gates  []uint64 // as words
-	low    int      // positions that are the qubit of the same number
 }
 
 // phase is a part of a pass in which threads hold the same positions.
@@ -220,9 +219,6 @@ func (s Shape) finish(p *Pass) {
 	}
 	p.Fixed &^= p.Tile
 	p.Values &= p.Fixed
-	for p.low < quantumset.TileQubits && p.Tile>>p.low&1 == 1 {
-		p.low++
-	}
 	s.phases(p)
 }
 
@@ -280,18 +276,13 @@ func moveMask(mask uint64, numbers []int) (moved uint64) {
 
 // Words returns the pass as the kernel reads it.
 func (p *Pass) Words() []uint64 {
-	words := make([]uint64, quantumset.PassWords, quantumset.PassWords+quantumset.PhaseWords*len(p.phases)+len(p.gates))
-	for left, at := p.Tile, 0; left != 0; left, at = left&(left-1), at+1 {
-		words[at/6] |= uint64(bits.TrailingZeros64(left)) << (8 * (at % 6))
-	}
-	words[quantumset.PassFixed], words[quantumset.PassValue] = p.Fixed, p.Values
-	words[quantumset.PassCounts] = uint64(len(p.phases)) | uint64(len(p.gates)/quantumset.GateWords)<<32
-	words[quantumset.PassFlags] = uint64(p.low)
-	if p.Fresh {
-		words[quantumset.PassFlags] |= quantumset.PassFresh
-	}
+	tile := p.TileQubits()
+	words := quantumset.AppendHead(nil, quantumset.Head{
+		Tile: tile, Fixed: p.Fixed, Values: p.Values, Phases: len(p.phases), Gates: len(p.gates) / quantumset.GateWords,
+		Fresh: p.Fresh,
+	})
 	for _, h := range p.phases {
-		words = append(words, h.order, uint64(h.first)|uint64(h.end)<<32)
+		words = quantumset.AppendPhase(words, tile, h.order, h.first, h.end)
 	}
 	return append(words, p.gates...)
 }
@@ -311,7 +302,7 @@ const (
 
 var pairs = [...]uint64{
 	quantumset.GateDense: 28, quantumset.GateReal: 12, quantumset.GateMixed: 12, quantumset.GateFlip: 12,
-	quantumset.GateExchange: 2, quantumset.GateTurn: 8, quantumset.GatePivot: 8, quantumset.GateTable: 2 * product,
+	quantumset.GateExchange: 2, quantumset.GateTurns: 8, quantumset.GateTable: 2 * product,
 }
 
 // Cost returns the work of a pass over some amplitudes. Operations is for controls outside of the tile
@@ -329,8 +320,9 @@ func (p *Pass) Cost(amplitudes uint64) Cost {
 		switch head & 15 {
 		case quantumset.GateFactor:
 			n = product
-		case quantumset.GateTurn, quantumset.GatePivot:
-			n = pairs[head&15] * quantumset.Held / 2
+		case quantumset.GateTurns:
+			targets := bits.OnesCount64(head >> quantumset.GateTurnsOf & (1<<quantumset.HeldQubits - 1))
+			n = pairs[head&15] * quantumset.Held / 2 * uint64(targets)
 		case quantumset.GateTable:
 			gates = gates[quantumset.GateTableWords:]
 		}
