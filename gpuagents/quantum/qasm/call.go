@@ -47,7 +47,7 @@ func (e *expansion) defineGate(s *scope, name token, g *gate) error {
 
 // run executes the body.
 func (g *gate) run(e *expansion, angles []circuit.Angle, on []int) error {
-	s := &scope{outer: g.outer, gate: true}
+	s := &scope{outer: g.outer, gate: true, few: make([]named, 0, min(maxFew, len(g.angles)+len(g.qubits)))}
 	for i, name := range g.angles {
 		if err := e.define(s, name, symbol{kind: numbers, number: angles[i]}); err != nil {
 			return err
@@ -290,6 +290,9 @@ func (c *call) base(e *expansion, angles []circuit.Angle, on []int) (err error) 
 		case "u2":
 			name, angles = "u", []circuit.Angle{circuit.Number(math.Pi / 2), angles[0], angles[1]}
 		}
+	}
+	if n := len(e.c.Ops); n == cap(e.c.Ops) {
+		e.c.Ops = slices.Grow(e.c.Ops, max(n, 64)) // append grows long slices by a quarter
 	}
 	if e.c.Ops, err = circuit.Append(e.c.Ops, name, angles, on...); err != nil {
 		return fail(c.name, "%v", err)

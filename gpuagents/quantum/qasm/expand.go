@@ -46,6 +46,7 @@ type symbol struct {
 // scope has the names of a block.
 type scope struct {
 	outer *scope
+	few   []named // the first names: most scopes have no others
 	names map[string]symbol
 	gate  bool // the body of a gate: it sees numbers outside, but no qubits and bits
 	// variable is the name of the variable of a loop, which has a scope of its own.
@@ -53,12 +54,32 @@ type scope struct {
 	value    circuit.Angle
 }
 
+// named is a symbol of a scope with its name.
+type named struct {
+	name string
+	symbol
+}
+
+// maxFew is the most names that are compared one by one.
+const maxFew = 8
+
+// own returns the symbol of a name that the scope itself has.
+func (s *scope) own(name string) (v symbol, ok bool) {
+	for i := range s.few {
+		if s.few[i].name == name {
+			return s.few[i].symbol, true
+		}
+	}
+	v, ok = s.names[name]
+	return v, ok
+}
+
 func (s *scope) find(name string) (v symbol, ok bool) {
 	for inGate := false; s != nil; s = s.outer {
 		if s.variable == name {
 			return symbol{kind: numbers, number: s.value}, true
 		}
-		if v, ok := s.names[name]; ok && (!inGate || v.kind == numbers) {
+		if v, ok := s.own(name); ok && (!inGate || v.kind == numbers) {
 			return v, true
 		}
 		inGate = inGate || s.gate
@@ -67,8 +88,12 @@ func (s *scope) find(name string) (v symbol, ok bool) {
 }
 
 func (e *expansion) define(s *scope, name token, v symbol) error {
-	if _, found := s.names[name.text]; found {
+	if _, found := s.own(name.text); found {
 		return fail(name, "%.40q is declared twice; choose another name", name.text)
+	}
+	if len(s.few) < maxFew {
+		s.few = append(s.few, named{name.text, v})
+		return e.step(name, heavy)
 	}
 	if s.names == nil {
 		s.names = map[string]symbol{}

@@ -52,16 +52,19 @@ func TestLimits(t *testing.T) {
 			refused: "steps",
 		},
 	} {
-		got, err := qasm.Parse(c.text)
-		switch {
-		case c.refused != "":
-			if !errors.Is(err, circuit.ErrInvalid) || !strings.Contains(err.Error(), c.refused) {
-				t.Errorf("%s: the error is %v", c.name, err)
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := qasm.Parse(c.text)
+			switch {
+			case c.refused != "":
+				if !errors.Is(err, circuit.ErrInvalid) || !strings.Contains(err.Error(), c.refused) {
+					t.Errorf("the error is %v", err)
+				}
+			case err != nil:
+				t.Error(err)
+			case len(got.Ops) != c.ops:
+				t.Errorf("%d operations, want %d", len(got.Ops), c.ops)
 			}
-		case err != nil:
-			t.Errorf("%s: %v", c.name, err)
-		case len(got.Ops) != c.ops:
-			t.Errorf("%s: %d operations, want %d", c.name, len(got.Ops), c.ops)
-		}
+		})
 	}
 }
