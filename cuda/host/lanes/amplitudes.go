@@ -3,8 +3,9 @@ package lanes
 import "unsafe"
 
 // The routines of amplitudes take pairs of a real and an imaginary part, a multiple of four pairs, and only
-// where Available reports true. No operations are fused. A product m*x of complex numbers is
-// (m.re*x.re - m.im*x.im, m.re*x.im + m.im*x.re).
+// where Available reports true. A product m*x of complex numbers is (m.re*x.re - m.im*x.im,
+// m.re*x.im + m.im*x.re), whose second products are fused with the sums. A sum of products begins with the first
+// one, and each further product is fused with the sum so far.
 
 // Dense replaces the elements of a and b by m[0]*a + m[1]*b and m[2]*a + m[3]*b, for a complex matrix by
 // rows.
@@ -12,12 +13,17 @@ func Dense(a, b []float32, m *[8]float32) {
 	densePairs(&pairsCall{a: unsafe.Pointer(&a[0]), b: unsafe.Pointer(&b[0]), m: unsafe.Pointer(m), count: len(a) / 8})
 }
 
-// Real is Dense for a matrix of real numbers.
+// Real is Dense for a matrix of real numbers, whose sums begin with the element of the diagonal.
 func Real(a, b []float32, m *[4]float32) {
 	realPairs(&pairsCall{a: unsafe.Pointer(&a[0]), b: unsafe.Pointer(&b[0]), m: unsafe.Pointer(m), count: len(a) / 8})
 }
 
-// Mixed is Dense for a matrix whose first and last elements are real, and whose others are imaginary.
+// Pivot replaces the elements of a and b by t*a - b and t*b + a, each rounded once.
+func Pivot(a, b []float32, t float32) {
+	pivotPairs(&pairsCall{a: unsafe.Pointer(&a[0]), b: unsafe.Pointer(&b[0]), m: unsafe.Pointer(&t), count: len(a) / 8})
+}
+
+// Mixed is Real for a matrix whose first and last elements are real, and whose others are imaginary.
 func Mixed(a, b []float32, m *[4]float32) {
 	mixedPairs(&pairsCall{a: unsafe.Pointer(&a[0]), b: unsafe.Pointer(&b[0]), m: unsafe.Pointer(m), count: len(a) / 8})
 }

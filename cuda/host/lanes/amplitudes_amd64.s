@@ -28,10 +28,14 @@ GLOBL ·complexOnes(SB), RODATA|NOPTR, $32
 	VXORPS ·realSigns(SB), im, im
 
 // to = re*x + im*turned, a product of complex numbers. turned is x with the parts exchanged.
-#define PRODUCT(re, im, x, turned, to, some) \
-	VMULPS re, x, to        \
-	VMULPS im, turned, some \
-	VADDPS some, to, to
+#define PRODUCT(re, im, x, turned, to) \
+	VMULPS re, x, to \
+	VFMADD231PS im, turned, to
+
+// to = to + re*x + im*turned
+#define ADD_PRODUCT(re, im, x, turned, to) \
+	VFMADD231PS re, x, to \
+	VFMADD231PS im, turned, to
 
 // func densePairs(c *pairsCall)
 TEXT ·densePairs(SB), NOSPLIT, $0-8
@@ -46,14 +50,12 @@ dense:
 	VMOVUPS (DI), Y1
 	VPERMILPS $0xB1, Y0, Y2
 	VPERMILPS $0xB1, Y1, Y3
-	PRODUCT(Y8, Y9, Y0, Y2, Y4, Y6)
-	PRODUCT(Y10, Y11, Y1, Y3, Y5, Y6)
-	VADDPS Y5, Y4, Y4
+	PRODUCT(Y8, Y9, Y0, Y2, Y4)
+	ADD_PRODUCT(Y10, Y11, Y1, Y3, Y4)
+	PRODUCT(Y12, Y13, Y0, Y2, Y5)
+	ADD_PRODUCT(Y14, Y15, Y1, Y3, Y5)
 	VMOVUPS Y4, (SI)
-	PRODUCT(Y12, Y13, Y0, Y2, Y4, Y6)
-	PRODUCT(Y14, Y15, Y1, Y3, Y5, Y6)
-	VADDPS Y5, Y4, Y4
-	VMOVUPS Y4, (DI)
+	VMOVUPS Y5, (DI)
 	ADDQ $32, SI
 	ADDQ $32, DI
 	DECQ CX
@@ -72,8 +74,8 @@ TEXT ·realPairs(SB), NOSPLIT, $0-8
 real:
 	VMOVUPS (SI), Y0
 	VMOVUPS (DI), Y1
-	PRODUCT(Y8, Y9, Y0, Y1, Y4, Y6)
-	PRODUCT(Y10, Y11, Y0, Y1, Y5, Y6)
+	PRODUCT(Y8, Y9, Y0, Y1, Y4)
+	PRODUCT(Y11, Y10, Y1, Y0, Y5)
 	VMOVUPS Y4, (SI)
 	VMOVUPS Y5, (DI)
 	ADDQ $32, SI
@@ -98,8 +100,8 @@ mixed:
 	VMOVUPS (DI), Y1
 	VPERMILPS $0xB1, Y0, Y2
 	VPERMILPS $0xB1, Y1, Y3
-	PRODUCT(Y8, Y9, Y0, Y3, Y4, Y6)
-	PRODUCT(Y11, Y10, Y1, Y2, Y5, Y6)
+	PRODUCT(Y8, Y9, Y0, Y3, Y4)
+	PRODUCT(Y11, Y10, Y1, Y2, Y5)
 	VMOVUPS Y4, (SI)
 	VMOVUPS Y5, (DI)
 	ADDQ $32, SI
@@ -117,7 +119,7 @@ TEXT ·scale(SB), NOSPLIT, $0-8
 scaling:
 	VMOVUPS (SI), Y0
 	VPERMILPS $0xB1, Y0, Y2
-	PRODUCT(Y8, Y9, Y0, Y2, Y4, Y6)
+	PRODUCT(Y8, Y9, Y0, Y2, Y4)
 	VMOVUPS Y4, (SI)
 	ADDQ $32, SI
 	DECQ CX
@@ -137,7 +139,7 @@ multiplying:
 	VMOVSLDUP Y1, Y8
 	VMOVSHDUP Y1, Y9
 	VXORPS ·realSigns(SB), Y9, Y9
-	PRODUCT(Y8, Y9, Y0, Y2, Y4, Y6)
+	PRODUCT(Y8, Y9, Y0, Y2, Y4)
 	VCMPPS $0, Y7, Y1, Y3       // parts that are the ones of 1
 	VPERMILPS $0xB1, Y3, Y5
 	VANDPS Y5, Y3, Y3
@@ -226,5 +228,25 @@ exchanging:
 	ADDQ $32, DI
 	DECQ CX
 	JNZ exchanging
+	VZEROUPPER
+	RET
+
+// func pivotPairs(c *pairsCall)
+TEXT ·pivotPairs(SB), NOSPLIT, $0-8
+	BEGIN
+	VBROADCASTSS 0(R8), Y8
+
+pivots:
+	VMOVUPS (SI), Y0
+	VMOVUPS (DI), Y1
+	VMOVAPS Y0, Y2
+	VFMSUB213PS Y1, Y8, Y0 // t*x - y
+	VFMADD231PS Y8, Y1, Y2 // t*y + x
+	VMOVUPS Y0, (SI)
+	VMOVUPS Y2, (DI)
+	ADDQ $32, SI
+	ADDQ $32, DI
+	DECQ CX
+	JNZ pivots
 	VZEROUPPER
 	RET

@@ -73,3 +73,6 @@ func tradeMany(c *pairsCall)
 
 //go:noescape
 func exchange(c *pairsCall)
+
+//go:noescape
+func pivotPairs(c *pairsCall)

@@ -32,3 +32,4 @@ func tradeOnes(*pairsCall)  { panic("lanes: not on this architecture") }
 func tradeTwos(*pairsCall)  { panic("lanes: not on this architecture") }
 func tradeMany(*pairsCall)  { panic("lanes: not on this architecture") }
 func exchange(*pairsCall)   { panic("lanes: not on this architecture") }
+func pivotPairs(*pairsCall) { panic("lanes: not on this architecture") }

@@ -7,6 +7,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/host/lanes"
 	"github.com/exoswarm/exoswarm/cuda/kernels/quantumset"
+	"github.com/exoswarm/exoswarm/internal/base/fmath"
 )
 
 // The bits of the index of an amplitude in a tile: the bits of a thread, and the held bits.
@@ -398,18 +399,21 @@ func (w *tileWork) matrix(gate []uint64, p *tilePhase, base uint64, in tileRun, 
 	w.pairs(p, head&15, target, mask, in, m)
 }
 
-// turns applies a gate of turns. A product by 1 or -1 is exact, so a turn is a real matrix.
+// pivotKind is the kind of pairs of a pivot, whose tangent is the first element of the matrix.
+const pivotKind = quantumset.GateTurns
+
+// turns applies a gate of turns. A product by 1 is exact, so a turn is a real matrix.
 func (w *tileWork) turns(p *tilePhase, g *tileGate) {
 	for target, t := range device.Of[float32](device.Bytes(g.words[quantumset.GateMatrix:]))[:quantumset.HeldQubits] {
 		head := g.words[quantumset.GateHead]
 		if head>>(quantumset.GateTurnsOf+target)&1 == 0 {
 			continue
 		}
-		m := [4]amplitude{{re: 1}, {re: -t}, {re: t}, {re: 1}}
+		kind, m := uint64(quantumset.GateReal), [4]amplitude{{re: 1}, {re: -t}, {re: t}, {re: 1}}
 		if head>>(quantumset.GatePivotsOf+target)&1 == 1 {
-			m = [4]amplitude{{re: t}, {re: -1}, {re: 1}, {re: t}}
+			kind, m[0].re = pivotKind, t
 		}
-		w.pairs(p, quantumset.GateReal, uint64(target), ^uint32(0), tileRun{0, tileThreads}, &m)
+		w.pairs(p, kind, uint64(target), ^uint32(0), tileRun{0, tileThreads}, &m)
 	}
 }
 
@@ -457,6 +461,8 @@ func manyPairs(kind uint64, m *[4]amplitude, a, b []float32) {
 		lanes.Real(a, b, &[4]float32{m[0].re, m[1].re, m[2].re, m[3].re})
 	case quantumset.GateMixed:
 		lanes.Mixed(a, b, &[4]float32{m[0].re, m[1].im, m[2].im, m[3].re})
+	case pivotKind:
+		lanes.Pivot(a, b, m[0].re)
 	default:
 		lanes.Exchange(a, b)
 		if kind == quantumset.GateFlip {
@@ -473,22 +479,25 @@ func pairs(kind uint64, m *[4]amplitude, a, b []amplitude) {
 		y := b[v]
 		switch kind {
 		case quantumset.GateDense:
-			a[v] = plus(times(m0, x), times(m1, y))
-			b[v] = plus(times(m2, x), times(m3, y))
+			a[v] = timesPlus(m1, y, times(m0, x))
+			b[v] = timesPlus(m3, y, times(m2, x))
 		case quantumset.GateReal:
 			a[v] = amplitude{
-				float32(m0.re*x.re) + float32(m1.re*y.re), float32(m0.re*x.im) + float32(m1.re*y.im),
+				fmath.FMA(m1.re, y.re, float32(m0.re*x.re)), fmath.FMA(m1.re, y.im, float32(m0.re*x.im)),
 			}
 			b[v] = amplitude{
-				float32(m2.re*x.re) + float32(m3.re*y.re), float32(m2.re*x.im) + float32(m3.re*y.im),
+				fmath.FMA(m2.re, x.re, float32(m3.re*y.re)), fmath.FMA(m2.re, x.im, float32(m3.re*y.im)),
 			}
 		case quantumset.GateMixed:
 			a[v] = amplitude{
-				float32(m0.re*x.re) - float32(m1.im*y.im), float32(m0.re*x.im) + float32(m1.im*y.re),
+				fmath.FMA(-m1.im, y.im, float32(m0.re*x.re)), fmath.FMA(m1.im, y.re, float32(m0.re*x.im)),
 			}
 			b[v] = amplitude{
-				float32(m3.re*y.re) - float32(m2.im*x.im), float32(m3.re*y.im) + float32(m2.im*x.re),
+				fmath.FMA(-m2.im, x.im, float32(m3.re*y.re)), fmath.FMA(m2.im, x.re, float32(m3.re*y.im)),
 			}
+		case pivotKind:
+			a[v] = amplitude{fmath.FMA(m0.re, x.re, -y.re), fmath.FMA(m0.re, x.im, -y.im)}
+			b[v] = amplitude{fmath.FMA(m0.re, y.re, x.re), fmath.FMA(m0.re, y.im, x.im)}
 		case quantumset.GateFlip:
 			a[v], b[v] = times(m1, y), times(m2, x)
 		case quantumset.GateExchange:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/quantumset"
+	"github.com/exoswarm/exoswarm/internal/base/fmath"
 )
 
 func init() {
@@ -23,12 +24,18 @@ type amplitude struct{ re, im float32 }
 
 func times(m, a amplitude) amplitude {
 	return amplitude{
-		float32(m.re*a.re) - float32(m.im*a.im),
-		float32(m.re*a.im) + float32(m.im*a.re),
+		fmath.FMA(-m.im, a.im, float32(m.re*a.re)),
+		fmath.FMA(m.im, a.re, float32(m.re*a.im)),
 	}
 }
 
-func plus(a, b amplitude) amplitude { return amplitude{a.re + b.re, a.im + b.im} }
+// timesPlus returns m a + b.
+func timesPlus(m, a, b amplitude) amplitude {
+	return amplitude{
+		fmath.FMA(-m.im, a.im, fmath.FMA(m.re, a.re, b.re)),
+		fmath.FMA(m.im, a.re, fmath.FMA(m.re, a.im, b.im)),
+	}
+}
 
 // weight returns |a|^2 as an integer of scale quantumset.WeightScale. The squares are exact, and their
 // sum is rounded once.

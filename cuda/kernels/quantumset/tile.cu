@@ -8,10 +8,13 @@
 #define THREADS (TILE_SIZE / HELD)
 
 __device__ __forceinline__ float2 times(float2 m, float2 a) {
-  return make_float2(m.x * a.x - m.y * a.y, m.x * a.y + m.y * a.x);
+  return make_float2(__fmaf_rn(-m.y, a.y, m.x * a.x), __fmaf_rn(m.y, a.x, m.x * a.y));
 }
 
-__device__ __forceinline__ float2 plus(float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); }
+// m a + b
+__device__ __forceinline__ float2 times(float2 m, float2 a, float2 b) {
+  return make_float2(__fmaf_rn(-m.y, a.y, __fmaf_rn(m.x, a.x, b.x)), __fmaf_rn(m.y, a.x, __fmaf_rn(m.x, a.y, b.y)));
+}
 
 // Applies a matrix to the pairs of the mask that differ in held bit T.
 template <unsigned T>
@@ -24,22 +27,22 @@ __device__ __forceinline__ void apply(float2 (&a)[HELD], unsigned kind, unsigned
   case GATE_DENSE:
     PAIRS {
       const float2 x = a[r], y = a[r | 1u << T];
-      a[r] = plus(times(m[0], x), times(m[1], y));
-      a[r | 1u << T] = plus(times(m[2], x), times(m[3], y));
+      a[r] = times(m[1], y, times(m[0], x));
+      a[r | 1u << T] = times(m[3], y, times(m[2], x));
     }
     break;
   case GATE_REAL:
     PAIRS {
       const float2 x = a[r], y = a[r | 1u << T];
-      a[r] = make_float2(m[0].x * x.x + m[1].x * y.x, m[0].x * x.y + m[1].x * y.y);
-      a[r | 1u << T] = make_float2(m[2].x * x.x + m[3].x * y.x, m[2].x * x.y + m[3].x * y.y);
+      a[r] = make_float2(__fmaf_rn(m[1].x, y.x, m[0].x * x.x), __fmaf_rn(m[1].x, y.y, m[0].x * x.y));
+      a[r | 1u << T] = make_float2(__fmaf_rn(m[2].x, x.x, m[3].x * y.x), __fmaf_rn(m[2].x, x.y, m[3].x * y.y));
     }
     break;
   case GATE_MIXED:
     PAIRS {
       const float2 x = a[r], y = a[r | 1u << T];
-      a[r] = make_float2(m[0].x * x.x - m[1].y * y.y, m[0].x * x.y + m[1].y * y.x);
-      a[r | 1u << T] = make_float2(m[3].x * y.x - m[2].y * x.y, m[3].x * y.y + m[2].y * x.x);
+      a[r] = make_float2(__fmaf_rn(-m[1].y, y.y, m[0].x * x.x), __fmaf_rn(m[1].y, y.x, m[0].x * x.y));
+      a[r | 1u << T] = make_float2(__fmaf_rn(-m[2].y, x.y, m[3].x * y.x), __fmaf_rn(m[2].y, x.x, m[3].x * y.y));
     }
     break;
   case GATE_FLIP:
@@ -69,16 +72,16 @@ __device__ __forceinline__ void turn(float2 (&a)[HELD], unsigned head, float t) 
     for (unsigned r = 0; r < HELD; r++) {
       if (r >> T & 1) continue;
       const float2 x = a[r], y = a[r | 1u << T];
-      a[r] = make_float2(t * x.x - y.x, t * x.y - y.y);
-      a[r | 1u << T] = make_float2(x.x + t * y.x, x.y + t * y.y);
+      a[r] = make_float2(__fmaf_rn(t, x.x, -y.x), __fmaf_rn(t, x.y, -y.y));
+      a[r | 1u << T] = make_float2(__fmaf_rn(t, y.x, x.x), __fmaf_rn(t, y.y, x.y));
     }
   } else {
 #pragma unroll
     for (unsigned r = 0; r < HELD; r++) {
       if (r >> T & 1) continue;
       const float2 x = a[r], y = a[r | 1u << T];
-      a[r] = make_float2(x.x - t * y.x, x.y - t * y.y);
-      a[r | 1u << T] = make_float2(t * x.x + y.x, t * x.y + y.y);
+      a[r] = make_float2(__fmaf_rn(-t, y.x, x.x), __fmaf_rn(-t, y.y, x.y));
+      a[r | 1u << T] = make_float2(__fmaf_rn(t, x.x, y.x), __fmaf_rn(t, x.y, y.y));
     }
   }
 }
