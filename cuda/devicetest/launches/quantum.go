@@ -247,15 +247,27 @@ func others(some, all []int) (rest []int) {
 // outside of the tile.
 func randomGate(r *rand.Rand, threads, outside uint64, slots int) []uint64 {
 	gate := make([]uint64, quantumset.GateWords)
-	kind := uint64(1 + r.IntN(quantumset.GateTable))
+	kind := uint64(1 + r.IntN(quantumset.GateLookup))
 	local, mask := threads&r.Uint64()&r.Uint64()&r.Uint64(), r.Uint64N(1<<quantumset.Held)
 	if r.IntN(3) == 0 {
 		mask = 1<<quantumset.Held - 1
 	}
 	gate[quantumset.GateHead] = kind | r.Uint64N(quantumset.HeldQubits)<<4 | mask<<quantumset.GateMask |
 		local<<quantumset.GateLocal | local&r.Uint64()<<quantumset.GateLocals
-	if kind == quantumset.GateTable {
-		numbers := make([]float32, 2*quantumset.GateTableWords)
+	if kind == quantumset.GateTable || kind == quantumset.GateLookup {
+		tables := 1
+		if kind == quantumset.GateLookup {
+			local, far := r.IntN(4), r.IntN(5)
+			tables = max(1, local+far)
+			gate[quantumset.GateHead] = kind | mask<<quantumset.GateMask | uint64(tables)<<quantumset.GateTables
+			for k := range local {
+				gate[quantumset.GateOutside] |= uint64(quantumset.LookupLocal+k) << (4 * (far + k))
+			}
+			for k := range far {
+				gate[quantumset.GateOutside] |= uint64(k) << (4 * k)
+			}
+		}
+		numbers := make([]float32, 2*tables*quantumset.GateTableWords)
 		for i := range numbers {
 			numbers[i] = float32(r.NormFloat64())
 		}

@@ -48,6 +48,7 @@ type tileWork struct {
 
 	held   [quantumset.Held]tileRow
 	factor tileRow
+	looked tileRow // the factors of a lookup
 }
 
 // tilePhase is a phase. The place of an amplitude is the sum of a place of the thread and of a place of the
@@ -68,7 +69,7 @@ type tileTrade struct{ row, thread int }
 // tileGate is a gate with the threads in which the controls inside of the tile hold.
 type tileGate struct {
 	words []uint64
-	table []amplitude // of a GateTable
+	table []amplitude // of a GateTable or a GateLookup
 	runs  []tileRun
 }
 
@@ -139,9 +140,9 @@ func (p *tilePhase) setGates(words []uint64) {
 	for ; len(words) > 0; words = words[quantumset.GateWords:] {
 		head := words[quantumset.GateHead]
 		g := tileGate{words: words[:quantumset.GateWords]}
-		if head&15 == quantumset.GateTable {
-			g.table = amplitudesOf(device.Of[float32](device.Bytes(words[quantumset.GateWords:][:quantumset.GateTableWords])))
-			words = words[quantumset.GateTableWords:]
+		if tables := tablesOf(head); tables > 0 {
+			g.table = amplitudesOf(device.Of[float32](device.Bytes(words[quantumset.GateWords:][:tables*quantumset.GateTableWords])))
+			words = words[tables*quantumset.GateTableWords:]
 		}
 		mask, values := uint16(head>>quantumset.GateLocal)&positions, uint16(head>>quantumset.GateLocals)&positions
 		for v, at := range p.near {
@@ -156,6 +157,17 @@ func (p *tilePhase) setGates(words []uint64) {
 		}
 		p.gates = append(p.gates, g)
 	}
+}
+
+// tablesOf returns the number of tables behind a gate.
+func tablesOf(head uint64) int {
+	switch head & 15 {
+	case quantumset.GateTable:
+		return 1
+	case quantumset.GateLookup:
+		return int(head >> quantumset.GateTables & 15)
+	}
+	return 0
 }
 
 // tileOrder has the position of each bit of an index: the bits of the row, and then the bits of the thread.
@@ -262,6 +274,8 @@ func (w *tileWork) apply(base uint64) {
 				w.table(p, g)
 			case quantumset.GateTurns:
 				w.turns(p, g)
+			case quantumset.GateLookup:
+				w.lookup(p, g, base)
 			default:
 				w.gate(p, g, base)
 			}
@@ -338,6 +352,30 @@ func (w *tileWork) table(p *tilePhase, g *tileGate) {
 	}
 }
 
+// lookup multiplies held amplitudes by products of numbers that are looked up.
+func (w *tileWork) lookup(p *tilePhase, g *tileGate, base uint64) {
+	head, nibbles, by := g.words[quantumset.GateHead], g.words[quantumset.GateOutside], &w.looked
+	for k := range tablesOf(head) {
+		table := (*[16]amplitude)(g.table[16*k:])
+		nibble := int(nibbles >> (4 * k) & 15)
+		for v := range by {
+			at := base >> (4 * nibble)
+			if nibble >= quantumset.LookupLocal {
+				at = uint64(p.near[v] >> (4 * (nibble - quantumset.LookupLocal)))
+			} else if v > 0 { // as the first one
+				by[v] = by[0]
+				continue
+			}
+			if k == 0 {
+				by[v] = table[at&15]
+			} else {
+				by[v] = times(table[at&15], by[v])
+			}
+		}
+	}
+	w.multiply(p, uint32(head>>quantumset.GateMask)&(1<<quantumset.Held-1), by)
+}
+
 // scale multiplies a row by a number.
 func scale(row *tileRow, by amplitude) {
 	if vectors {
@@ -374,7 +412,10 @@ func (w *tileWork) gate(p *tilePhase, g *tileGate, base uint64) {
 		}
 	}
 	if head&quantumset.GateApply != 0 {
-		w.multiply(p, uint32(head>>quantumset.GateMask)&(1<<quantumset.Held-1))
+		w.multiply(p, uint32(head>>quantumset.GateMask)&(1<<quantumset.Held-1), &w.factor)
+		for v := range w.factor {
+			w.factor[v] = amplitude{re: 1}
+		}
 	}
 }
 
@@ -433,22 +474,19 @@ func (w *tileWork) pairs(p *tilePhase, kind, target uint64, mask uint32, in tile
 	}
 }
 
-// multiply multiplies the held amplitudes of a mask by the factors, which are 1 after it.
-func (w *tileWork) multiply(p *tilePhase, mask uint32) {
+// multiply multiplies the held amplitudes of a mask by factors, but for factors of 1.
+func (w *tileWork) multiply(p *tilePhase, mask uint32, by *tileRow) {
 	for ; mask != 0; mask &= mask - 1 {
 		held := &w.held[p.rows[bits.TrailingZeros32(mask)]]
 		if vectors {
-			lanes.Multiply(held.floats(0, tileThreads), w.factor.floats(0, tileThreads))
+			lanes.Multiply(held.floats(0, tileThreads), by.floats(0, tileThreads))
 			continue
 		}
-		for v, f := range w.factor {
+		for v, f := range by {
 			if f.re != 1 || f.im != 0 {
 				held[v] = times(f, held[v])
 			}
 		}
-	}
-	for v := range w.factor {
-		w.factor[v] = amplitude{re: 1}
 	}
 }
 

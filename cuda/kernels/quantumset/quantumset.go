@@ -118,6 +118,11 @@ const (
 	// Of the head of turns: the masks of the targets, and of the targets that have pivots.
 	GateTurnsOf  = 4
 	GatePivotsOf = 8
+	// Of the head of a lookup: the number of tables, 1 to 15. Its word GateOutside has a nibble for each table, which
+	// tells the nibble of an index by which a number is looked up: of the index of a tile, or, less LookupLocal, of the
+	// positions of threads. These come last.
+	GateTables  = 24
+	LookupLocal = 12
 )
 
 // A recipe is a product of factors: bits 0-31 of its word are the first factor, which is applied first, and
@@ -146,6 +151,9 @@ const (
 	GateTurns
 	GateFactor
 	GateTable // multiplies held amplitude r by complex number r of GateTableWords that follow the gate
+	// GateLookup multiplies the held amplitudes of the mask by a factor, unless that is 1: a product of numbers of
+	// tables of 16, which follow the gate, the first one first.
+	GateLookup
 )
 
 // Of a word of strings that follows the mask: the imaginary part of the products counts, and its
@@ -219,6 +227,9 @@ func head() string {
 		{"GATE_TURNS_OF", GateTurnsOf},
 		{"GATE_PIVOTS_OF", GatePivotsOf},
 		{"GATE_TURNS", GateTurns},
+		{"GATE_LOOKUP", GateLookup},
+		{"GATE_TABLES", GateTables},
+		{"LOOKUP_LOCAL", LookupLocal},
 		{"FACTOR_NUMBERS", FactorNumbers},
 		{"FACTOR_COLUMNS", FactorColumns},
 		{"FACTOR_WORDS", FactorWords},

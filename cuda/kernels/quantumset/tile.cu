@@ -176,6 +176,26 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
               if (mask >> r & 1) a[r] = times(((const float2 *)table)[r], a[r]);
             continue;
           }
+          if (kind == GATE_LOOKUP) {
+            const unsigned tables = (unsigned)(head >> GATE_TABLES) & 15;
+            const float2 *table = (const float2 *)(gate + GATE_WORDS);
+            float2 by = make_float2(1.0f, 0.0f);
+            u64 nibbles = gate[GATE_OUTSIDE];
+            for (unsigned k = 0; k < tables; k++, nibbles >>= 4, table += GATE_TABLE_WORDS) {
+              const unsigned nibble = (unsigned)nibbles & 15;
+              const unsigned at = nibble >= LOOKUP_LOCAL ? local >> 4 * (nibble - LOOKUP_LOCAL)
+                                                         : (unsigned)(base >> 4 * nibble);
+              const float2 number = table[at & 15];
+              by = k == 0 ? number : times(number, by);
+            }
+            if (by.x != 1.0f || by.y != 0.0f) {
+#pragma unroll
+              for (unsigned r = 0; r < HELD; r++)
+                if (mask >> r & 1) a[r] = times(by, a[r]);
+            }
+            g += tables * (GATE_TABLE_WORDS / GATE_WORDS);
+            continue;
+          }
           if (kind == GATE_TURNS) {
             const float4 t = *(const float4 *)(gate + GATE_MATRIX);
             turn<0>(a, (unsigned)head, t.x);

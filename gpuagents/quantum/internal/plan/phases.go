@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"maps"
 	"math/bits"
 	"math/cmplx"
 	"slices"
@@ -171,6 +172,8 @@ type factors struct {
 	mask  uint64 // of held amplitudes
 	reads uint64 // qubits
 	words []uint64
+	// tables are the products of the gates that depend on a nibble of an index, by nibble as lookups have them.
+	tables map[int]*[16]complex128
 }
 
 // heldBit returns the place of a qubit among the held ones, -1 if it is not held.
@@ -315,13 +318,85 @@ func (w *writer) factor(g *Gate, words []uint64, mask uint64) {
 		w.reads |= g.reads()
 		return
 	}
+	var f *factors
 	for i := range w.waiting {
-		if f := &w.waiting[i]; f.mask == mask {
-			f.words, f.reads = append(f.words, words...), f.reads|g.reads()
-			return
+		if w.waiting[i].mask == mask {
+			f = &w.waiting[i]
 		}
 	}
-	w.waiting = append(w.waiting, factors{mask, g.reads(), words})
+	if f == nil {
+		w.waiting = append(w.waiting, factors{mask: mask, tables: map[int]*[16]complex128{}})
+		f = &w.waiting[len(w.waiting)-1]
+	}
+	if f.reads |= g.reads(); !f.lookup(g, words) {
+		f.words = append(f.words, words...)
+	}
+}
+
+// lookup puts a gate into a table, if it depends on one nibble of an index. It reports whether it has.
+func (f *factors) lookup(g *Gate, words []uint64) bool {
+	head, sign := words[quantumset.GateHead], uint64(0)
+	if head&quantumset.GatePerRow != 0 {
+		return false
+	}
+	if head&quantumset.GateSigned != 0 {
+		sign = words[quantumset.GateSign]
+	}
+	const positions, far = quantumset.TileSize - 1, 1<<quantumset.GateSigns - 1
+	outside := [3]uint64{words[quantumset.GateOutside], words[quantumset.GateValue], sign & far}
+	local := [3]uint64{
+		head >> quantumset.GateLocal & positions, head >> quantumset.GateLocals & positions, sign >> quantumset.GateSigns,
+	}
+	index, first := outside, 0
+	if outside[0]|outside[2] == 0 {
+		index, first = local, quantumset.LookupLocal
+	} else if local[0]|local[2] != 0 {
+		return false
+	}
+	all := index[0] | index[2]
+	nibble := bits.TrailingZeros64(all) / 4
+	if all>>(4*nibble) > 15 {
+		return false
+	}
+	t := f.tables[first+nibble]
+	if t == nil {
+		t = &[16]complex128{}
+		for i := range t {
+			t[i] = 1
+		}
+		f.tables[first+nibble] = t
+	}
+	for i := range t {
+		at := uint64(i) << (4 * nibble)
+		switch {
+		case at&index[0] != index[1]:
+		case (bits.OnesCount64(at&index[2])+int(head>>quantumset.GateLast&1))%2 == 1:
+			t[i] *= g.Matrix[3]
+		default:
+			t[i] *= g.Matrix[0]
+		}
+	}
+	return true
+}
+
+// lookups returns the words of the tables.
+func (f *factors) lookups() []uint64 {
+	if len(f.tables) == 0 {
+		return nil
+	}
+	words := make([]uint64, quantumset.GateWords)
+	words[quantumset.GateHead] = quantumset.GateLookup | f.mask<<quantumset.GateMask |
+		uint64(len(f.tables))<<quantumset.GateTables
+	for k, nibble := range slices.Sorted(maps.Keys(f.tables)) {
+		words[quantumset.GateOutside] |= uint64(nibble) << (4 * k)
+		table := make([]uint64, quantumset.GateTableWords)
+		numbers := device.Of[float32](device.Bytes(table))
+		for i, by := range f.tables[nibble] {
+			numbers[2*i], numbers[2*i+1] = float32(real(by)), float32(imag(by))
+		}
+		words = append(words, table...)
+	}
+	return words
 }
 
 // flush writes the factors that read a qubit of a mask.
@@ -332,8 +407,11 @@ func (w *writer) flush(turns uint64) {
 			kept = append(kept, f)
 			continue
 		}
-		f.words[len(f.words)-quantumset.GateWords] |= f.mask<<quantumset.GateMask | quantumset.GateApply
-		w.pass.gates = append(w.pass.gates, f.words...)
+		w.pass.gates = append(w.pass.gates, f.lookups()...)
+		if n := len(f.words); n > 0 {
+			f.words[n-quantumset.GateWords] |= f.mask<<quantumset.GateMask | quantumset.GateApply
+			w.pass.gates = append(w.pass.gates, f.words...)
+		}
 	}
 	w.waiting = kept
 	if w.reads&turns != 0 || turns == ^uint64(0) || cmplx.Abs(w.scale) < 0x1p-20 {

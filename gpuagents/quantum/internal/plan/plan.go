@@ -303,6 +303,7 @@ const (
 var pairs = [...]uint64{
 	quantumset.GateDense: 28, quantumset.GateReal: 12, quantumset.GateMixed: 12, quantumset.GateFlip: 12,
 	quantumset.GateExchange: 2, quantumset.GateTurns: 8, quantumset.GateTable: 2 * product,
+	quantumset.GateLookup: 0,
 }
 
 // Cost returns the work of a pass over some amplitudes. Operations is for controls outside of the tile
@@ -325,6 +326,10 @@ func (p *Pass) Cost(amplitudes uint64) Cost {
 			n = pairs[head&15] * quantumset.Held / 2 * uint64(targets)
 		case quantumset.GateTable:
 			gates = gates[quantumset.GateTableWords:]
+		case quantumset.GateLookup:
+			tables := head >> quantumset.GateTables & 15
+			n = tables*(overhead+product) + product*held
+			gates = gates[tables*quantumset.GateTableWords:]
 		}
 		threads := amplitudes / quantumset.Held
 		if head&quantumset.GateApply != 0 {
