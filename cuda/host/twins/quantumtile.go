@@ -97,7 +97,7 @@ func newTileWork(a *quantumset.TileBound) *tileWork {
 	var at tileOrder
 	for i := range w.phases {
 		words := phases[quantumset.PhaseWords*i:]
-		from, to := uint32(words[quantumset.PhaseGates]), words[quantumset.PhaseGates]>>32
+		from, to := uint32(words[quantumset.PhaseGates]), words[quantumset.PhaseGates]&^quantumset.PhaseKeeps>>32
 		p := &w.phases[i]
 		if i == 0 {
 			at.begin(words[quantumset.PhaseOrder])

@@ -40,11 +40,14 @@ func AppendHead(words []uint64, h Head) []uint64 {
 	return words
 }
 
-// AppendPhase appends the words of a phase.
+// AppendPhase appends the words of a phase behind the words of the phases before it.
 func AppendPhase(words []uint64, tile []int, order uint64, first, end int) []uint64 {
 	place := func(nibble int) (far, near uint64) {
 		position := order >> (4 * nibble) & 15
 		return 1 << tile[position], 1 << position
+	}
+	if order>>PhaseTrades != 0 {
+		words[len(words)-PhaseWords+PhaseGates] |= PhaseKeeps
 	}
 	words = append(words, order, uint64(first)|uint64(end)<<32)
 	for k := range HeldQubits {

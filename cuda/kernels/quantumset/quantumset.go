@@ -82,8 +82,9 @@ const (
 	// PhaseTrades is for each held position a nibble of PhaseOrder: 0, or one more than the bit of a lane
 	// with whose position it changes places.
 	PhaseTrades = 48
-	LaneQubits  = 5 // bits of a lane
-	PhaseGates  = 1 // first gate; bits 32 and above: the end
+	LaneQubits  = 5       // bits of a lane
+	PhaseGates  = 1       // first gate; bits 32 to 62: the end; PhaseKeeps
+	PhaseKeeps  = 1 << 63 // the next phase has PhaseTrades
 	// PhaseHeld has places of the bits of a held number, and PhaseNibbles of the low and of the high nibbles of a
 	// thread: in the state, and from bit PhaseNear on in the tile. The places of held bits in the tile are in shared
 	// memory.
@@ -206,6 +207,7 @@ func head() string {
 		{"PASS_WORDS", PassWords},
 		{"PASS_RUNS", PassRuns},
 		{"PASS_FRESH", PassFresh},
+		{"PHASE_GATES", PhaseGates},
 		{"PHASE_HELD", PhaseHeld},
 		{"PHASE_NIBBLES", PhaseNibbles},
 		{"PHASE_NEAR", PhaseNear},

@@ -121,10 +121,10 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
     bool shared = false; // whether the tile is in shared memory
     for (unsigned p = 0; p < phases; p++) {
       const u64 *const phase = first_phase + PHASE_WORDS * p;
-      const u64 range = phase[1];
-      const unsigned trades = (unsigned)(phase[0] >> PHASE_TRADES), end = (unsigned)(range >> 32);
+      const u64 range = phase[PHASE_GATES];
+      const unsigned trades = (unsigned)(phase[0] >> PHASE_TRADES), end = (unsigned)(range >> 32) & 0x7fffffff;
       const bool last = p + 1 == phases;
-      const bool keeps = !last && alone && phase[PHASE_WORDS] >> PHASE_TRADES;
+      const bool keeps = alone && range >> 63;
       for (unsigned v = threadIdx.x; v < THREADS; v += blockDim.x) {
         // The places of a thread in the tile and in the state are sums of places of two nibbles.
         const u64 place = phase[PHASE_NIBBLES + (v & 15)] + phase[PHASE_NIBBLES + 16 + (v >> 4)];
