@@ -195,13 +195,16 @@ func randomPass(r *rand.Rand, a *Arrays, state []float32, index, qubits, rows in
 				threads |= 1 << p
 			}
 		}
-		first := count
+		first, local := count, r.IntN(2) == 0
+		if !local {
+			threads = 0
+		}
 		for range r.IntN(6) {
 			gate := randomGate(r, threads, free, slots)
 			gates = append(gates, gate...)
 			count += uint64(len(gate) / quantumset.GateWords)
 		}
-		words = quantumset.AppendPhase(words, tile, order, int(first), int(count))
+		words = quantumset.AppendPhase(words, tile, order, int(first), int(count), local)
 	}
 	pass := append(quantumset.AppendHead(nil, quantumset.Head{
 		Tile: tile, Fixed: fixed, Values: value, Phases: phases, Gates: int(count), Fresh: fresh,
@@ -258,6 +261,9 @@ func randomGate(r *rand.Rand, threads, outside uint64, slots int) []uint64 {
 		tables := 1
 		if kind == quantumset.GateLookup {
 			local, far := r.IntN(4), r.IntN(5)
+			if threads == 0 {
+				local = 0
+			}
 			tables = max(1, local+far)
 			gate[quantumset.GateHead] = kind | mask<<quantumset.GateMask | uint64(tables)<<quantumset.GateTables
 			for k := range local {

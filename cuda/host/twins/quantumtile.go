@@ -97,7 +97,7 @@ func newTileWork(a *quantumset.TileBound) *tileWork {
 	var at tileOrder
 	for i := range w.phases {
 		words := phases[quantumset.PhaseWords*i:]
-		from, to := uint32(words[quantumset.PhaseGates]), words[quantumset.PhaseGates]&^quantumset.PhaseKeeps>>32
+		from, to := words[quantumset.PhaseGates]&(quantumset.PhaseLocal-1), words[quantumset.PhaseGates]&^quantumset.PhaseKeeps>>32
 		p := &w.phases[i]
 		if i == 0 {
 			at.begin(words[quantumset.PhaseOrder])
@@ -105,7 +105,7 @@ func newTileWork(a *quantumset.TileBound) *tileWork {
 			p.trades = append(p.trades, at.sort()...)
 		}
 		w.places(p, &at, words[quantumset.PhaseOrder])
-		p.setGates(gates[uint64(from)*quantumset.GateWords : to*quantumset.GateWords])
+		p.setGates(gates[from*quantumset.GateWords : to*quantumset.GateWords])
 	}
 	return w
 }

@@ -40,8 +40,9 @@ func AppendHead(words []uint64, h Head) []uint64 {
 	return words
 }
 
-// AppendPhase appends the words of a phase behind the words of the phases before it.
-func AppendPhase(words []uint64, tile []int, order uint64, first, end int) []uint64 {
+// AppendPhase appends the words of a phase behind the words of the phases before it. local reports whether a
+// gate depends on positions of threads.
+func AppendPhase(words []uint64, tile []int, order uint64, first, end int, local bool) []uint64 {
 	place := func(nibble int) (far, near uint64) {
 		position := order >> (4 * nibble) & 15
 		return 1 << tile[position], 1 << position
@@ -50,6 +51,9 @@ func AppendPhase(words []uint64, tile []int, order uint64, first, end int) []uin
 		words[len(words)-PhaseWords+PhaseGates] |= PhaseKeeps
 	}
 	words = append(words, order, uint64(first)|uint64(end)<<32)
+	if local {
+		words[len(words)-1] |= PhaseLocal
+	}
 	for k := range HeldQubits {
 		far, near := place(k)
 		near ^= near>>4&15 ^ near>>8&15 // the bank

@@ -83,7 +83,8 @@ const (
 	// with whose position it changes places.
 	PhaseTrades = 48
 	LaneQubits  = 5       // bits of a lane
-	PhaseGates  = 1       // first gate; bits 32 to 62: the end; PhaseKeeps
+	PhaseGates  = 1       // first gate; bits 32 to 62: the end; PhaseLocal and PhaseKeeps
+	PhaseLocal  = 1 << 31 // a gate depends on positions of threads
 	PhaseKeeps  = 1 << 63 // the next phase has PhaseTrades
 	// PhaseHeld has places of the bits of a held number, and PhaseNibbles of the low and of the high nibbles of a
 	// thread: in the state, and from bit PhaseNear on in the tile. The places of held bits in the tile are in shared

@@ -110,24 +110,26 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
            unsigned long long tiles, unsigned qubits, unsigned long long rows) {
   __shared__ float2 tile[TILE_SIZE];
   float2 *const all = (float2 *)amplitudes;
-  const u64 flags = pass[PASS_FLAGS], counts = pass[PASS_COUNTS];
-  const unsigned phases = (unsigned)counts, runs = (unsigned)(flags >> PASS_RUNS) & 0xff;
-  const u64 *const first_phase = pass + PASS_WORDS + 2 * runs, *const gates = first_phase + PHASE_WORDS * phases;
+  const unsigned flags = (unsigned)pass[PASS_FLAGS], phases = (unsigned)pass[PASS_COUNTS];
+  const unsigned runs = flags >> PASS_RUNS & 0xff, first_phase = PASS_WORDS + 2 * runs;
+  const unsigned gates = first_phase + PHASE_WORDS * phases;
   const bool alone = blockDim.x == THREADS; // a thread keeps its amplitudes between phases
-  for (u64 t = blockIdx.x; t < tiles; t += gridDim.x) {
+  for (unsigned t = blockIdx.x; t < (unsigned)tiles; t += gridDim.x) {
     u64 base = pass[PASS_VALUE];
-    for (unsigned k = 0; k < runs; k++) base |= t << pass[PASS_WORDS + 2 * k + 1] & pass[PASS_WORDS + 2 * k];
+    for (unsigned k = 0; k < runs; k++) base |= (u64)t << pass[PASS_WORDS + 2 * k + 1] & pass[PASS_WORDS + 2 * k];
     float2 a[HELD];
     bool shared = false; // whether the tile is in shared memory
     for (unsigned p = 0; p < phases; p++) {
-      const u64 *const phase = first_phase + PHASE_WORDS * p;
+      const u64 *const phase = pass + first_phase + PHASE_WORDS * p;
       const u64 range = phase[PHASE_GATES];
       const unsigned trades = (unsigned)(phase[0] >> PHASE_TRADES), end = (unsigned)(range >> 32) & 0x7fffffff;
       const bool last = p + 1 == phases;
       const bool keeps = alone && range >> 63;
       for (unsigned v = threadIdx.x; v < THREADS; v += blockDim.x) {
         // The places of a thread in the tile and in the state are sums of places of two nibbles.
-        const u64 place = phase[PHASE_NIBBLES + (v & 15)] + phase[PHASE_NIBBLES + 16 + (v >> 4)];
+        u64 place = 0; // which a phase between others may not need
+        if (!keeps || !trades || rows > 1 || (unsigned)range >> 31)
+          place = phase[PHASE_NIBBLES + (v & 15)] + phase[PHASE_NIBBLES + 16 + (v >> 4)];
         const unsigned local = (unsigned)(place >> PHASE_NEAR);
         const u64 index = base + (place & ((1ull << PHASE_NEAR) - 1));
 #define NEAR_AT(k) (unsigned)(phase[PHASE_HELD + k] >> PHASE_NEAR)
@@ -156,8 +158,8 @@ state_tile(float *amplitudes, const unsigned long long *__restrict__ pass, const
           for (unsigned r = 0; r < HELD; r++) a[r] = tile[NEAR(r)];
         }
         float2 factor = make_float2(1.0f, 0.0f);
-        for (unsigned g = (unsigned)range; g < end; g++) {
-          const u64 *gate = gates + GATE_WORDS * g;
+        for (unsigned g = (unsigned)range & 0x7fffffff; g < end; g++) {
+          const u64 *gate = pass + gates + GATE_WORDS * g;
           const u64 head = gate[0];
           const unsigned kind = (unsigned)head & 15, mask = (unsigned)(head >> GATE_MASK) & 0xffff;
           if (kind == GATE_TABLE) {

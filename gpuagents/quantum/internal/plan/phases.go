@@ -57,7 +57,7 @@ func (s Shape) phase(p *Pass, held, allowed uint64, gates []Gate) {
 		}
 	}
 	w.flush(^uint64(0))
-	p.phases = append(p.phases, phase{w.order, first, len(p.gates) / quantumset.GateWords})
+	p.phases = append(p.phases, phase{w.order, first, len(p.gates) / quantumset.GateWords, w.local})
 }
 
 // qubit returns the qubit of a position.
@@ -163,7 +163,8 @@ type writer struct {
 	table [quantumset.Held]complex128
 	reads uint64
 	scale complex128
-	turns int // where the last gate of turns is; -1: there is none
+	turns int  // where the last gate of turns is; -1: there is none
+	local bool // a gate depends on positions of threads
 }
 
 // factors are gates that multiply the same held amplitudes. They wait for each other, because the
@@ -284,6 +285,7 @@ func (w *writer) diagonal(g *Gate) {
 		case k >= 0:
 			odd ^= bitMask(k, true)
 		case w.tile>>q&1 == 1:
+			w.local = true
 			words[quantumset.GateSign] |= 1 << (quantumset.GateSigns + w.pass.position(q))
 		default:
 			words[quantumset.GateSign] |= 1 << q
@@ -483,6 +485,7 @@ func (w *writer) words(g *Gate, kind uint64) []uint64 {
 			continue
 		}
 		at := w.pass.position(q)
+		w.local = true
 		words[quantumset.GateHead] |= 1<<(quantumset.GateLocal+at) | g.Values>>q&1<<(quantumset.GateLocals+at)
 	}
 	if g.Controls&^w.tile != 0 {

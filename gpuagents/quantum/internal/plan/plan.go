@@ -71,6 +71,7 @@ type Pass struct {
 type phase struct {
 	order      uint64
 	first, end int // gates
+	local      bool
 }
 
 // Shape is what a plan knows of a state.
@@ -282,7 +283,7 @@ func (p *Pass) Words() []uint64 {
 		Fresh: p.Fresh,
 	})
 	for _, h := range p.phases {
-		words = quantumset.AppendPhase(words, tile, h.order, h.first, h.end)
+		words = quantumset.AppendPhase(words, tile, h.order, h.first, h.end, h.local)
 	}
 	return append(words, p.gates...)
 }
