@@ -114,8 +114,8 @@ type batchRun struct {
 	each int64 // runs of a row
 	done func(row int, r *Row) error
 	row  *Row // whose runs are not all done
-	// ends are of the parts of even and of odd number: the host prepares a part while the device does the one
-	// before.
+	// ends are of the parts of even and of odd number: the host prepares a part while the device
+	// does the one before.
 	ends [2]device.Event
 }
 

@@ -191,8 +191,8 @@ type drawn struct {
 	shots   int
 }
 
-// draw queues shots of each row from the last state of a program, 0 or more, and the weights of the rows. It
-// waits for the weights of rows of several groups.
+// draw queues shots of each row from the last state of a program, 0 or more, and the weights of the
+// rows. It waits for the weights of rows of several groups.
 func (s *Simulator) draw(ctx context.Context, r *rowsOf, shots int, reads []uint32) (*drawn, error) {
 	d := &drawn{v: r.v, rows: len(r.inputs), shots: shots}
 	var err error

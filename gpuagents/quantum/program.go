@@ -40,7 +40,8 @@ type segment struct {
 	target int
 }
 
-// width is the most columns of a segment, and rowBytes the most memory of the columns and matrices of a row.
+// width is the most columns of a segment, and rowBytes the most memory of the columns and matrices
+// of a row.
 func (p *program) width() (n int) {
 	for i := range p.segments {
 		n = max(n, p.segments[i].recipes.width())

@@ -1,9 +1,9 @@
 // Package quantum is a processor of quantum circuits: a simulator of state vectors on a device. It
 // gives no quantum speed-up, and its random numbers are Philox.
 //
-// A state of n qubits is 2^n amplitudes of two float32. Matrices are made in float64 and rounded once.
-// Which operations of float32 are fused, and their order, is fixed by the circuit, so a circuit gives the
-// same bits and the same shots on every device.
+// A state of n qubits is 2^n amplitudes of two float32. Matrices are made in float64 and rounded
+// once. Which operations of float32 are fused, and their order, is fixed by the circuit, so a
+// circuit gives the same bits and the same shots on every device.
 //
 // Qubit 0 is the lowest bit of an index and the last letter of a bit string or a Pauli string.
 package quantum

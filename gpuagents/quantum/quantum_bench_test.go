@@ -109,8 +109,8 @@ func (n *bench) program(c *builder) (seconds float64, passes int) {
 	return n.time(func() { testkit.NoError(n, "passes", n.s.passes(n.Context(), g, n.v, nil)) }), len(g.passes)
 }
 
-// copy returns the time of a copy within the state that moves as many bytes as a pass: by all cores, if the device
-// is the host.
+// copy returns the time of a copy within the state that moves as many bytes as a pass: by all
+// cores, if the device is the host.
 func (n *bench) copy() float64 {
 	half := n.v.buffer.Size() / 2
 	if n.s.d.Properties().ComputeMajor == 0 {

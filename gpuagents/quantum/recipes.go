@@ -9,16 +9,17 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/quantum/circuit"
 )
 
-// recipes tell the device how the matrices of the slots of a segment are made of columns. A row has its inputs
-// in the first columns, then the terms of angles that are not inputs, and then the matrices of the gates that
-// only the host can make: of conditions, collapses, and powers.
+// recipes tell the device how the matrices of the slots of a segment are made of columns. A row has
+// its inputs in the first columns, then the terms of angles that are not inputs, and then the
+// matrices of the gates that only the host can make: of conditions, collapses, and powers.
 type recipes struct {
 	words  []uint64
 	slots  int
 	inputs int // columns, 0 if no angle is of an input
 	terms  []*circuit.Term
 	given  []*gate
-	// unitary are the other gates, and far reports whether the sum of an angle of theirs may overflow.
+	// unitary are the other gates, and far reports whether the sum of an angle of theirs may
+	// overflow.
 	unitary []*gate
 	far     bool
 }
@@ -152,8 +153,8 @@ func (p *recipes) fill(to []float64, r *rowsOf, row int, collapses []circuit.Mat
 	return nil
 }
 
-// matrices queues that the matrices of the slots of a segment are made: nil if it has none. The copies from
-// the host memory that were queued before are done.
+// matrices queues that the matrices of the slots of a segment are made: nil if it has none. The
+// copies from the host memory that were queued before are done.
 func (s *Simulator) matrices(g *segment, r *rowsOf, collapses []circuit.Matrix) (device.Buffer, error) {
 	p := g.recipes
 	if p.slots == 0 {
@@ -191,8 +192,8 @@ func (s *Simulator) matrices(g *segment, r *rowsOf, collapses []circuit.Matrix) 
 	return matrices, nil
 }
 
-// hostFor makes one of the host memories large enough for the columns of any segment of a program. No copy from
-// it is queued.
+// hostFor makes one of the host memories large enough for the columns of any segment of a program.
+// No copy from it is queued.
 func (s *Simulator) hostFor(parity int, p *program, rows int64) error {
 	host, n := &s.hosts[parity], 8*int64(p.width())*rows
 	if *host != nil && (*host).Size() >= n || n == 0 {

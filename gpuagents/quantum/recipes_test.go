@@ -13,7 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// randomAngle is a constant, a multiple of an input and a constant, or a sum or a product of inputs.
+// randomAngle is a constant, a multiple of an input and a constant, or a sum or a product of
+// inputs.
 func randomAngle(r *rand.Rand, inputs int) circuit.Angle {
 	in := circuit.Input(r.IntN(inputs))
 	switch r.IntN(5) {
@@ -29,8 +30,8 @@ func randomAngle(r *rand.Rand, inputs int) circuit.Angle {
 	return in
 }
 
-// TestRecipes: the matrices that the device makes are the matrices of package circuit, for angles up to some 2^50,
-// products, powers, conditions and gates whose last element counts.
+// TestRecipes: the matrices that the device makes are the matrices of package circuit, for angles
+// up to some 2^50, products, powers, conditions and gates whose last element counts.
 func TestRecipes(t *testing.T) {
 	const inputs, rows = 5, 40
 	s, r := open(t, Options{}), rand.New(rand.NewPCG(51, 52))
@@ -100,7 +101,8 @@ func TestRecipes(t *testing.T) {
 	}
 }
 
-// TestFarAngles: finite inputs whose angles are not finite are refused, also where only one row has some.
+// TestFarAngles: finite inputs whose angles are not finite are refused, also where only one row has
+// some.
 func TestFarAngles(t *testing.T) {
 	s := open(t, Options{})
 	for i, angle := range []circuit.Angle{

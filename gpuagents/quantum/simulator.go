@@ -244,8 +244,8 @@ func (s *Simulator) warps(n int64) device.Geometry {
 	return device.Geometry{Grid: int(max(1, min(uint64(n+each-1)/each, s.blocks, 1<<16))), Block: quantumset.Block}
 }
 
-// weigh queues that the weights of the amplitudes of all rows are added up whose index has a value where a
-// mask is set. It returns the memory of the sums of groups.
+// weigh queues that the weights of the amplitudes of all rows are added up whose index has a value
+// where a mask is set. It returns the memory of the sums of groups.
 func (v *vector) weigh(mask, value uint64) (device.Buffer, error) {
 	totals, err := v.alloc(8 * v.rows * v.groups())
 	if err != nil {
@@ -260,8 +260,8 @@ func (v *vector) weigh(mask, value uint64) (device.Buffer, error) {
 	}.Args()...)
 }
 
-// weights returns the running totals of the groups of each of the first rows from what weigh returned, when
-// the work is done.
+// weights returns the running totals of the groups of each of the first rows from what weigh
+// returned, when the work is done.
 func (v *vector) weights(from device.Buffer, rows int) ([]uint64, error) {
 	groups := int(v.groups())
 	totals := make([]uint64, rows*groups)

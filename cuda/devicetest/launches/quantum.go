@@ -58,8 +58,8 @@ func RandomQuantum(r *rand.Rand, kernel string, n int) *Arrays {
 		in(own(strings)).word(count).out(make([]byte, 8*count*rows))
 }
 
-// randomMatrices makes a launch for some of the rows. Angles are 0, of turns about an axis, and large ones
-// too.
+// randomMatrices makes a launch for some of the rows. Angles are 0, of turns about an axis, and
+// large ones too.
 func randomMatrices(r *rand.Rand, a *Arrays, rows int) *Arrays {
 	made, width, slots := 1+r.IntN(rows), 8+r.IntN(8), 1+r.IntN(6)
 	angle := func() float64 {

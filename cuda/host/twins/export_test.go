@@ -1,6 +1,7 @@
 package twins
 
-// WithoutVectors runs f with routines in Go in place of package lanes. Tests that call it are not parallel.
+// WithoutVectors runs f with routines in Go in place of package lanes. Tests that call it are not
+// parallel.
 func WithoutVectors(f func()) {
 	was := vectors
 	vectors = false

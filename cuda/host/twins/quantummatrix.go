@@ -8,7 +8,8 @@ import (
 
 func init() { Register(quantumset.Matrix, stateMatrix) }
 
-// wide is a complex number of float64 as matrix.cu has it. Conversions keep products from being fused.
+// wide is a complex number of float64 as matrix.cu has it. Conversions keep products from being
+// fused.
 type wide struct{ re, im float64 }
 
 func (a wide) times(b wide) wide {

@@ -24,8 +24,9 @@ func (r *tileRow) floats(first, n int) []float32 {
 	return unsafe.Slice(&r[first].re, 2*n)
 }
 
-// stateTile is the twin of tile.cu. Between phases it exchanges held bits with bits of threads, and gives
-// threads numbers of its own: a phase that holds none of the lowest positions moves whole lines of memory.
+// stateTile is the twin of tile.cu. Between phases it exchanges held bits with bits of threads, and
+// gives threads numbers of its own: a phase that holds none of the lowest positions moves whole
+// lines of memory.
 func stateTile(b *Block, a *quantumset.TileBound) {
 	first, end := b.Part(a.Tiles)
 	if first == end {
@@ -51,8 +52,8 @@ type tileWork struct {
 	looked tileRow // the factors of a lookup
 }
 
-// tilePhase is a phase. The place of an amplitude is the sum of a place of the thread and of a place of the
-// held number, in the tile (near) and in the state (far).
+// tilePhase is a phase. The place of an amplitude is the sum of a place of the thread and of a
+// place of the held number, in the tile (near) and in the state (far).
 type tilePhase struct {
 	trades   []tileTrade
 	gates    []tileGate
@@ -76,8 +77,8 @@ type tileGate struct {
 // tileRun is a number of threads in a row.
 type tileRun struct{ first, n int }
 
-// width is the number of amplitudes that package lanes takes at a time, and vectors reports whether it can.
-// Tests turn it off.
+// width is the number of amplitudes that package lanes takes at a time, and vectors reports whether
+// it can. Tests turn it off.
 const width = 4
 
 var vectors = lanes.Available()
@@ -97,7 +98,8 @@ func newTileWork(a *quantumset.TileBound) *tileWork {
 	var at tileOrder
 	for i := range w.phases {
 		words := phases[quantumset.PhaseWords*i:]
-		from, to := words[quantumset.PhaseGates]&(quantumset.PhaseLocal-1), words[quantumset.PhaseGates]&^quantumset.PhaseKeeps>>32
+		from := words[quantumset.PhaseGates] & (quantumset.PhaseLocal - 1)
+		to := words[quantumset.PhaseGates] &^ quantumset.PhaseKeeps >> 32
 		p := &w.phases[i]
 		if i == 0 {
 			at.begin(words[quantumset.PhaseOrder])
@@ -141,8 +143,9 @@ func (p *tilePhase) setGates(words []uint64) {
 		head := words[quantumset.GateHead]
 		g := tileGate{words: words[:quantumset.GateWords]}
 		if tables := tablesOf(head); tables > 0 {
-			g.table = amplitudesOf(device.Of[float32](device.Bytes(words[quantumset.GateWords:][:tables*quantumset.GateTableWords])))
-			words = words[tables*quantumset.GateTableWords:]
+			tables *= quantumset.GateTableWords
+			g.table = amplitudesOf(device.Of[float32](device.Bytes(words[quantumset.GateWords:][:tables])))
+			words = words[tables:]
 		}
 		mask, values := uint16(head>>quantumset.GateLocal)&positions, uint16(head>>quantumset.GateLocals)&positions
 		for v, at := range p.near {
@@ -170,7 +173,8 @@ func tablesOf(head uint64) int {
 	return 0
 }
 
-// tileOrder has the position of each bit of an index: the bits of the row, and then the bits of the thread.
+// tileOrder has the position of each bit of an index: the bits of the row, and then the bits of the
+// thread.
 type tileOrder [quantumset.TileQubits]int
 
 // begin holds the positions of an order. Threads have the others, the lowest ones first.
@@ -209,8 +213,8 @@ func (o *tileOrder) find(position int) int {
 	panic("a position that the tile does not have")
 }
 
-// hold returns the trades after which the positions of an order are held. A low position that goes comes back
-// to the bit of threads that it had at first, if that is free.
+// hold returns the trades after which the positions of an order are held. A low position that goes
+// comes back to the bit of threads that it had at first, if that is free.
 func (o *tileOrder) hold(order uint64) (all []tileTrade) {
 	held := heldOf(order)
 	for _, home := range [2]bool{true, false} {
@@ -235,8 +239,8 @@ func (o *tileOrder) trade(row, thread int) tileTrade {
 	return tileTrade{row, thread}
 }
 
-// sort returns the trades after which the lowest bits of threads have the lowest positions, where these are
-// not held. Each exchange of two bits of threads takes three.
+// sort returns the trades after which the lowest bits of threads have the lowest positions, where
+// these are not held. Each exchange of two bits of threads takes three.
 func (o *tileOrder) sort() (all []tileTrade) {
 	for position := range 4 {
 		if bit := o.find(position) - quantumset.HeldQubits; bit >= 0 && bit != position {

@@ -43,7 +43,8 @@ func TestWholeTilesOnTheCPU(t *testing.T) {
 	}.Test(t)
 }
 
-// TestTilesWithoutVectors: passes have the same bits by the routines of package lanes and by routines in Go.
+// TestTilesWithoutVectors: passes have the same bits by the routines of package lanes and by
+// routines in Go.
 func TestTilesWithoutVectors(t *testing.T) {
 	d, r := launches.Reference(t), rand.New(rand.NewPCG(35, 36))
 	for i := range testkit.Of(400, 100) {

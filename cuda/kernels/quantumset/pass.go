@@ -40,8 +40,8 @@ func AppendHead(words []uint64, h Head) []uint64 {
 	return words
 }
 
-// AppendPhase appends the words of a phase behind the words of the phases before it. local reports whether a
-// gate depends on positions of threads.
+// AppendPhase appends the words of a phase behind the words of the phases before it. local reports
+// whether a gate depends on positions of threads.
 func AppendPhase(words []uint64, tile []int, order uint64, first, end int, local bool) []uint64 {
 	place := func(nibble int) (far, near uint64) {
 		position := order >> (4 * nibble) & 15

@@ -1,11 +1,11 @@
-// Package quantumset has the kernels of state vectors of qubits: passes of gates over tiles, matrices of
-// rows, weights, samples and expectation values. Importing it adds them to the set of package kernels. Package
-// gpuagents/quantum launches them, and cuda/host/twins has their twins.
+// Package quantumset has the kernels of state vectors of qubits: passes of gates over tiles,
+// matrices of rows, weights, samples and expectation values. Importing it adds them to the set of
+// package kernels. Package gpuagents/quantum launches them, and cuda/host/twins has their twins.
 //
 // A buffer has rows of 2^qubits amplitudes, at least 2^MinQubits, and whole tiles. An amplitude is two
 // float32, the real and the imaginary part. Bit q of the index of an amplitude in its row is the value
-// of qubit q, and the bits above are the number of the row. Every operation of float32 rounds, and no
-// two are fused.
+// of qubit q, and the bits above are the number of the row. Every operation of float32 rounds.
+// Tile fuses products with sums where its text says so, and nothing else is fused.
 package quantumset
 
 import (
@@ -21,9 +21,9 @@ const (
 	// Tile applies a pass: a list of gates to all tiles. tiles is the number of tiles that the pass
 	// visits. matrices has the matrices of gates with GatePerRow: eight float32 at slot*rows+row.
 	Tile = "state_tile"
-	// Matrix makes the matrices of gates in the rows 0 to made-1 for Tile: products in float64, rounded
-	// once. columns has width float64 for each row. recipes has a word for each slot, and the factors
-	// behind them.
+	// Matrix makes the matrices of gates in the rows 0 to made-1 for Tile: products in float64,
+	// rounded once. columns has width float64 for each row. recipes has a word for each slot, and
+	// the factors behind them.
 	Matrix = "state_matrix"
 	// Weight adds up |a|^2 as Weight of package twins has it: over each run of RunSize amplitudes, into
 	// sums, and over each group of 2^group runs, into totals, which the caller fills with zeros. Only
@@ -55,18 +55,20 @@ const (
 	WeightScale = 1 << 62
 )
 
-// A pass is words: PassWords of a head, two for each run, PhaseWords for each phase, and GateWords for each
-// gate, which begin at an even word. AppendHead and AppendPhase write the words before the gates. A tile has
-// TileQubits positions, in ascending order of their qubits. The index of a tile is spread over the qubits that
-// are neither in the tile nor fixed, by runs: a mask of qubits, and by how much the index is shifted for them.
+// A pass is words: PassWords of a head, two for each run, PhaseWords for each phase, and GateWords
+// for each gate, which begin at an even word. AppendHead and AppendPhase write the words before the
+// gates. A tile has TileQubits positions, in ascending order of their qubits. The index of a tile
+// is spread over the qubits that are neither in the tile nor fixed, by runs: a mask of qubits, and
+// by how much the index is shifted for them.
 //
-// A phase applies gates to the amplitudes of HeldQubits positions. If a phase has PhaseTrades, its order is
-// the one before with some held positions and positions of lanes exchanged. A gate of a matrix acts on the held
-// pairs of its mask. GateFactor multiplies a factor, which is 1 at first: by the first element of the
-// matrix, or by the last one where an odd number of the qubits of GateSign is 1; GateLast turns that
-// around. A gate of turns acts on all pairs that differ in a held target, for each target of its mask in
-// ascending order: (x - t y, t x + y), or as a pivot (t x - y, x + t y). With GateApply the held amplitudes of the mask are then multiplied by the factor, unless it is
-// 1, and the factor is 1 again.
+// A phase applies gates to the amplitudes of HeldQubits positions. If a phase has PhaseTrades, its
+// order is the one before with some held positions and positions of lanes exchanged. A gate of a
+// matrix acts on the held pairs of its mask. GateFactor multiplies a factor, which is 1 at first:
+// by the first element of the matrix, or by the last one where an odd number of the qubits of
+// GateSign is 1; GateLast turns that around. A gate of turns acts on all pairs that differ in a
+// held target, for each target of its mask in ascending order: (x - t y, t x + y), or as a pivot (t
+// x - y, x + t y). With GateApply the held amplitudes of the mask are then multiplied by the
+// factor, unless it is 1, and the factor is 1 again.
 const (
 	PassQubits = 0 // two words: a byte for the qubit of each position, from the lowest on, six a word
 	PassFixed  = 2 // mask of qubits outside of the tile that are fixed for all gates
@@ -86,9 +88,9 @@ const (
 	PhaseGates  = 1       // first gate; bits 32 to 62: the end; PhaseLocal and PhaseKeeps
 	PhaseLocal  = 1 << 31 // a gate depends on positions of threads
 	PhaseKeeps  = 1 << 63 // the next phase has PhaseTrades
-	// PhaseHeld has places of the bits of a held number, and PhaseNibbles of the low and of the high nibbles of a
-	// thread: in the state, and from bit PhaseNear on in the tile. The places of held bits in the tile are in shared
-	// memory.
+	// PhaseHeld has places of the bits of a held number, and PhaseNibbles of the low and of the
+	// high nibbles of a thread: in the state, and from bit PhaseNear on in the tile. The places of
+	// held bits in the tile are in shared memory.
 	PhaseHeld    = 2
 	PhaseNibbles = 6
 	PhaseWords   = 38
@@ -120,19 +122,20 @@ const (
 	// Of the head of turns: the masks of the targets, and of the targets that have pivots.
 	GateTurnsOf  = 4
 	GatePivotsOf = 8
-	// Of the head of a lookup: the number of tables, 1 to 15. Its word GateOutside has a nibble for each table, which
-	// tells the nibble of an index by which a number is looked up: of the index of a tile, or, less LookupLocal, of the
-	// positions of threads. These come last.
+	// Of the head of a lookup: the number of tables, 1 to 15. Its word GateOutside has a nibble for
+	// each table, which tells the nibble of an index by which a number is looked up: of the index
+	// of a tile, or, less LookupLocal, of the positions of threads. These come last.
 	GateTables  = 24
 	LookupLocal = 12
 )
 
-// A recipe is a product of factors: bits 0-31 of its word are the first factor, which is applied first, and
-// bits 32-62 the end. With RecipeLast the last element of the product is also the first. A factor is
-// FactorWords: its kind, and eight float64. FactorConstant has a matrix by rows. FactorUnitary is
-// exp(i gamma) U(theta, phi, lambda) of package circuit: each of these angles is a number and another one
-// by a column, whose numbers are the halves of the words at FactorColumns; a product by 0 is left out. A
-// matrix of FactorGiven is in eight columns, from the one at FactorColumns on.
+// A recipe is a product of factors: bits 0-31 of its word are the first factor, which is applied
+// first, and bits 32-62 the end. With RecipeLast the last element of the product is also the first.
+// A factor is FactorWords: its kind, and eight float64. FactorConstant has a matrix by rows.
+// FactorUnitary is exp(i gamma) U(theta, phi, lambda) of package circuit: each of these angles is a
+// number and another one by a column, whose numbers are the halves of the words at FactorColumns; a
+// product by 0 is left out. A matrix of FactorGiven is in eight columns, from the one at
+// FactorColumns on.
 const (
 	RecipeLast     = 1 << 63
 	FactorNumbers  = 1
@@ -153,8 +156,8 @@ const (
 	GateTurns
 	GateFactor
 	GateTable // multiplies held amplitude r by complex number r of GateTableWords that follow the gate
-	// GateLookup multiplies the held amplitudes of the mask by a factor, unless that is 1: a product of numbers of
-	// tables of 16, which follow the gate, the first one first.
+	// GateLookup multiplies the held amplitudes of the mask by a factor, unless that is 1: a
+	// product of numbers of tables of 16, which follow the gate, the first one first.
 	GateLookup
 )
 

@@ -2,8 +2,8 @@ package circuit
 
 import "math"
 
-// Angle is a number that is known once the inputs of a circuit have values: a constant, or a constant and
-// a multiple of a term. The zero Angle is 0.
+// Angle is a number that is known once the inputs of a circuit have values: a constant, or a
+// constant and a multiple of a term. The zero Angle is 0.
 type Angle struct {
 	value, scale float64
 	term         *Term // nil for a constant
@@ -67,7 +67,8 @@ func (a Angle) Terms() int {
 // Constant returns the value of an angle that depends on no input.
 func (a Angle) Constant() (v float64, ok bool) { return a.value, a.term == nil }
 
-// Linear returns the parts of an angle that is value and scale times a term. The term of a constant is nil.
+// Linear returns the parts of an angle that is value and scale times a term. The term of a constant
+// is nil.
 func (a Angle) Linear() (value, scale float64, of *Term) { return a.value, a.scale, a.term }
 
 // Eval returns the angle for the values of the inputs. It is NaN where an input is missing.

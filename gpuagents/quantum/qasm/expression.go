@@ -81,8 +81,8 @@ func (p *parser) combined(op token, f func(x, y float64) float64, x, y expressio
 	}, nil
 }
 
-// join returns f of two numbers, whose operator has a name. Sums with constants and multiples of a number stay
-// linear, which is computed faster for many inputs.
+// join returns f of two numbers, whose operator has a name. Sums with constants and multiples of a
+// number stay linear, which is computed faster for many inputs.
 func join(name string, f func(x, y float64) float64, x, y circuit.Angle) circuit.Angle {
 	v, first := x.Constant()
 	w, second := y.Constant()

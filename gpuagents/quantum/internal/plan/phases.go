@@ -173,7 +173,8 @@ type factors struct {
 	mask  uint64 // of held amplitudes
 	reads uint64 // qubits
 	words []uint64
-	// tables are the products of the gates that depend on a nibble of an index, by nibble as lookups have them.
+	// tables are the products of the gates that depend on a nibble of an index, by nibble as
+	// lookups have them.
 	tables map[int]*[16]complex128
 }
 
@@ -259,7 +260,8 @@ func (w *writer) gate(g *Gate) {
 	w.pass.gates = append(w.pass.gates, words...)
 }
 
-// turn writes a turn into the gate of turns before it, if it has another target, and else as a gate.
+// turn writes a turn into the gate of turns before it, if it has another target, and else as a
+// gate.
 func (w *writer) turn(g *Gate) {
 	target := w.heldBit(g.Target)
 	at := len(w.pass.gates) - quantumset.GateWords
@@ -335,7 +337,8 @@ func (w *writer) factor(g *Gate, words []uint64, mask uint64) {
 	}
 }
 
-// lookup puts a gate into a table, if it depends on one nibble of an index. It reports whether it has.
+// lookup puts a gate into a table, if it depends on one nibble of an index. It reports whether it
+// has.
 func (f *factors) lookup(g *Gate, words []uint64) bool {
 	head, sign := words[quantumset.GateHead], uint64(0)
 	if head&quantumset.GatePerRow != 0 {
