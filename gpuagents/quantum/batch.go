@@ -244,7 +244,7 @@ func (b *batchRun) check() error {
 // queue begins a part. The part with the same parity before it is finished.
 func (b *batchRun) queue(ctx context.Context, parity int, first, n int64) (_ *part, err error) {
 	t := &part{first: first, n: n, end: b.ends[parity], r: &rowsOf{
-		v: b.v, inputs: b.Inputs, bits: make([]uint64, n), first: uint32(first), seed: b.Seed, parity: parity, far: b.far.Load(),
+		v: b.v, bits: make([]uint64, n), first: uint32(first), seed: b.Seed, parity: parity, far: b.far.Load(),
 	}}
 	if b.each == 1 {
 		t.r.inputs = b.Inputs[first : first+n]

@@ -350,7 +350,8 @@ func (f *factors) lookup(g *Gate, words []uint64) bool {
 	const positions, far = quantumset.TileSize - 1, 1<<quantumset.GateSigns - 1
 	outside := [3]uint64{words[quantumset.GateOutside], words[quantumset.GateValue], sign & far}
 	local := [3]uint64{
-		head >> quantumset.GateLocal & positions, head >> quantumset.GateLocals & positions, sign >> quantumset.GateSigns,
+		head >> quantumset.GateLocal & positions, head >> quantumset.GateLocals & positions,
+		sign >> quantumset.GateSigns,
 	}
 	index, first := outside, 0
 	if outside[0]|outside[2] == 0 {
@@ -450,7 +451,7 @@ func (w *writer) flushTable() {
 	words[quantumset.GateHead] = quantumset.GateTable | mask<<quantumset.GateMask
 	if same {
 		words[quantumset.GateHead] ^= quantumset.GateTable ^ quantumset.GateFactor | quantumset.GateApply
-		Round(device.Of[float32](device.Bytes(words[quantumset.GateMatrix:])), &circuit.Matrix{first})
+		round(device.Of[float32](device.Bytes(words[quantumset.GateMatrix:])), &circuit.Matrix{first})
 	} else {
 		words = append(words, table...)
 	}
@@ -501,12 +502,12 @@ func (w *writer) words(g *Gate, kind uint64) []uint64 {
 		words[quantumset.GateMatrix] = g.Slot
 		return words
 	}
-	Round(device.Of[float32](device.Bytes(words[quantumset.GateMatrix:])), &g.Matrix)
+	round(device.Of[float32](device.Bytes(words[quantumset.GateMatrix:])), &g.Matrix)
 	return words
 }
 
-// Round stores a matrix as eight float32, each rounded once.
-func Round(to []float32, m *circuit.Matrix) {
+// round stores a matrix as eight float32, each rounded once.
+func round(to []float32, m *circuit.Matrix) {
 	for i, v := range m {
 		to[2*i], to[2*i+1] = float32(real(v)), float32(imag(v))
 	}

@@ -297,13 +297,13 @@ type Cost struct {
 // The float32 operations of a gate: for a pair of held amplitudes by the kind of the gate, for a factor
 // and each amplitude that it multiplies, and for what a thread does to read a gate.
 const (
-	product  = 6
+	product  = 4
 	overhead = 16
 )
 
 var pairs = [...]uint64{
-	quantumset.GateDense: 28, quantumset.GateReal: 12, quantumset.GateMixed: 12, quantumset.GateFlip: 12,
-	quantumset.GateExchange: 2, quantumset.GateTurns: 8, quantumset.GateTable: 2 * product,
+	quantumset.GateDense: 16, quantumset.GateReal: 8, quantumset.GateMixed: 8, quantumset.GateFlip: 8,
+	quantumset.GateExchange: 2, quantumset.GateTurns: 4, quantumset.GateTable: 2 * product,
 	quantumset.GateLookup: 0,
 }
 
