@@ -266,9 +266,11 @@ func (r *trainRun) finish(ctx context.Context) (_ any, err error) {
 			moments += int(r.data.all.Lengths[i])
 		}
 		predictions := make([]float32, moments*width)
-		if _, err := r.evaluate(ctx, best, r.data.heldOut, predictions); err != nil {
+		loss, err := r.evaluate(ctx, best, r.data.heldOut, predictions)
+		if err != nil {
 			return nil, err
 		}
+		out.HeldOutLoss = mean(loss.Sum, loss.Count)
 		a := gpujob.From(predictions, int64(len(predictions)/width), int64(width))
 		out.Predictions = &a
 	}

@@ -211,7 +211,9 @@ type TrainOutput struct {
 	Epochs []TrainEpoch `json:"epochs"`
 	Steps  int64        `json:"steps"`
 	// Predictions are f32 of shape [moments of the sequences that are held out, probabilities]; nil
-	// if none is. A moment that asks nothing has NaN.
-	Predictions *Array `json:"predictions,omitempty"`
+	// if none is. A moment that asks nothing has NaN. HeldOutLoss is the mean cross entropy of a target
+	// of these sequences.
+	Predictions *Array  `json:"predictions,omitempty"`
+	HeldOutLoss float64 `json:"held_out_loss,omitempty"`
 	Ran
 }

@@ -56,7 +56,7 @@ exoswarm job cancel --finish ID the best weights so far become the model.`,
 	f.StringVar(&t.model, "out", "", "name of the model; empty: cell.model of the specification")
 	f.StringVar(&t.hold, "hold-out", "", "COLUMN=VALUE of the sequences that are not trained with")
 	f.StringVar(&t.predictions, "predictions", "", "CSV file for the predictions of the rows of --hold-out: the "+
-		"columns uid, position and probability")
+		"columns uid, position, probability and target")
 	f.StringVar(&t.from, "continue", "", "id of a job whose last checkpoint is gone on from, with the same data")
 	f.StringArrayVar(&t.csv, "csv", nil, "KEY=VALUE of the dialect of CSV files, in place of csv in the specification")
 	submissionFlags(f)
@@ -187,6 +187,9 @@ func (t *training) submit(
 		r.JobID); err != nil {
 		return err
 	}
+	if out.Predictions != nil {
+		cmd.PrintErrf("held out: loss %.4f\n", out.HeldOutLoss)
+	}
 	cmd.PrintErrf("a swarm has these weights with cell: {model: %s}: exoswarm swarm create -f %s --snapshots PLACE\n",
 		out.Name, t.file)
 	return nil
@@ -234,7 +237,8 @@ func storeLarge(cmd *cobra.Command, c command.JobClient, s *gpujob.TrainSpec, of
 }
 
 // writePredictions writes the file of --predictions: a row for each moment of the sequences that are
-// held out. With two candidates or with items it has one probability, the one of 1.
+// held out, with its target, if that is known. With two candidates or with items it has one
+// probability, the one of 1.
 func (t *training) writePredictions(
 	cmd *cobra.Command, c command.JobClient, spec *swarm.Spec, data *userfile.Sequences, out *gpujob.TrainOutput,
 ) (err error) {
@@ -261,15 +265,20 @@ func (t *training) writePredictions(
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	w := csv.NewWriter(f)
-	err = w.Write(head)
+	err = w.Write(append(head, "target"))
 	at := 0
+	targets := data.Targets[len(data.Targets)-len(values)/width:]
 	for i := len(data.Keys) - data.HeldOut; i < len(data.Keys); i++ {
 		for moment := range int(data.Lengths[i]) {
 			record := []string{data.Keys[i], strconv.Itoa(moment + spec.Train.Ahead)}
 			for _, v := range values[at*width:][first:width] {
 				record = append(record, strconv.FormatFloat(float64(v), 'g', -1, 32))
 			}
-			err = errors.Join(err, w.Write(record))
+			target := ""
+			if targets[at] >= 0 {
+				target = strconv.Itoa(int(targets[at]))
+			}
+			err = errors.Join(err, w.Write(append(record, target)))
 			at++
 		}
 	}

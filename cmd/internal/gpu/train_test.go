@@ -50,25 +50,35 @@ func file(t *testing.T, name, text string) string {
 func TestTrain(t *testing.T) {
 	url := agent(t, "--snapshots", t.TempDir())
 	r := rand.New(rand.NewPCG(1, 2))
-	table := "of,value,turn,part\n"
+	table, held := "of,value,turn,part\n", []string{} // the targets of the sequences that are held out
 	for sequence := range 30 {
 		part := []string{"fit", "check"}[sequence%5/4]
 		for range 6 {
 			v := r.IntN(3)
 			table += fmt.Sprintf("%d,%d,%d,%s\n", sequence, v, v, part)
+			if part == "check" {
+				held = append(held, fmt.Sprint(v))
+			}
 		}
 	}
 	spec, in, out := file(t, "swarm.yaml", events), file(t, "in.csv", table), filepath.Join(t.TempDir(), "p.csv")
 	stdout, stderr, err := runTrain(t, url, "-f", spec, "--input", in, "--out", "m", "--hold-out", "part=check",
 		"--predictions", out, "--id", "first")
-	if err != nil || !strings.HasPrefix(stdout, "MODEL") || !strings.Contains(stderr, "epoch 3: loss") {
+	if err != nil || !strings.HasPrefix(stdout, "MODEL") || !strings.Contains(stderr, "epoch 3: loss") ||
+		!strings.Contains(stderr, "held out: loss ") {
 		t.Fatalf("train: %q, %q, error %v", stdout, stderr, err)
 	}
 	rows, err := os.ReadFile(out)
 	if lines := strings.Split(string(rows), "\n"); err != nil ||
-		lines[0] != "uid,position,probability.left,probability.middle,probability.right" ||
+		lines[0] != "uid,position,probability.left,probability.middle,probability.right,target" ||
 		len(lines) != 2+6*6 || !strings.HasPrefix(lines[1], "4,0,0.") {
 		t.Errorf("predictions %s, error %v", rows, err)
+	} else {
+		for i, line := range lines[1:37] {
+			if fields := strings.Split(line, ","); fields[5] != held[i] {
+				t.Errorf("prediction %s, want the target %s", line, held[i])
+			}
+		}
 	}
 	if _, _, err := runTrain(t, url, "-f", spec, "--input", in, "--out", "m"); err == nil ||
 		!strings.Contains(err.Error(), "there is a model of that name") {
