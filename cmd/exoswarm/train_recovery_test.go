@@ -90,8 +90,8 @@ func TestTrainRecovery(t *testing.T) {
 		return
 	}
 	if got != want || out.Steps != undisturbed.Steps {
-		t.Errorf("after %d kills and %d steps the result is\n%.300s\nwant %d steps and\n%.300s", *trainKills, out.Steps, got,
-			undisturbed.Steps, want)
+		t.Errorf("after %d kills and %d steps the result is\n%.300s\nwant %d steps and\n%.300s", *trainKills, out.Steps,
+			got, undisturbed.Steps, want)
 	}
 	if log := gpu.log.String(); strings.Contains(log, "not used") {
 		t.Errorf("a checkpoint was refused:\n%s", log)

@@ -237,7 +237,8 @@ func TestTrainRoom(t *testing.T) {
 	var lines bytes.Buffer
 	_, err = trainer{rig: rig{Handlers: h}}.attempt(t, "large", s, 0, nil, &lines)
 	if err == nil || jobs.Retryable(err) || jobs.AsError(err).Code != jobs.CodeInvalid ||
-		!strings.Contains(err.Error(), "a training takes 20") || !strings.Contains(err.Error(), "use a smaller window") {
+		!strings.Contains(err.Error(), "a training takes 20") ||
+		!strings.Contains(err.Error(), "use a smaller window") {
 		t.Errorf("a training without room: %v, want the bytes and the cure", err)
 	}
 	open.Wait()

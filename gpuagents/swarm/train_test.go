@@ -42,7 +42,7 @@ func TestTrainMistakes(t *testing.T) {
 		"train: {target: y, sequence: s, rate: 2}\n":                 "train.rate 2: use 1e-06 to 1",
 		"train: {target: y, sequence: s, rate: .nan}\n":              "rate",
 		"train:\n  target: y\n  sequence: s\n  window: 5000\n":       "x.yaml:9: train.window 5000: use 1 to 4096",
-		"train: {target: y, sequence: s}\ncell: {kind: leaky}\n":     "only a gru whose agents are addressed is trained",
+		"train: {target: y, sequence: s}\ncell: {kind: leaky}\n":     "only a gru whose agents are addressed",
 		"train: {target: y, sequence: s}\nhear: [decision]\n":        "agents that hear are not trained",
 		"train: {target: y, sequence: s, epochs: 0}\n":               "train.epochs is 0: write a value above it",
 		"train: {target: y, sequence: s}\ncell: {params: {bf16: 1}}": "training keeps units in float32",

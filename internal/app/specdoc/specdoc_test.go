@@ -315,7 +315,8 @@ func TestBounds(t *testing.T) {
 	s := compiled(t)
 	// Bounds that depend on other keys as well.
 	derived := []string{
-		"csv.names", "seed", "neighbours.random.seed", "neighbours.ring.seed", "vote.candidates", "agents", "train.seed",
+		"csv.names", "seed", "neighbours.random.seed", "neighbours.ring.seed", "vote.candidates", "agents",
+		"train.seed",
 	}
 	for _, k := range Keys() {
 		try := func(value any, valid, bySchema bool) {
