@@ -97,6 +97,7 @@ func TestAdam(t *testing.T) {
 		p := tr.Optimizer
 		zeros := make([]float32, o.size())
 		testkit.NoError(t, "set", p.set(zeros, zeros, zeros, make([]int32, 1)))
+		testkit.NoError(t, "sync", tr.sync(t.Context()))
 		testkit.NoError(t, "Write", p.weights.Write(0, device.Bytes(torchDraws(n, 7))))
 		testkit.NoError(t, "Write", p.gradient.Write(0, device.Bytes(zeros)))
 		draws := torchDraws(n*steps, 11)

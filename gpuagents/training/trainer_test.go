@@ -164,21 +164,22 @@ func TestXor(t *testing.T) {
 // TestNotFinite: a weight or gradient that is no number ends the training with the step, and leaves
 // checkpoints of the steps before as they are.
 func TestNotFinite(t *testing.T) {
-	for name, spoil := range map[string]func(tr *Trainer) device.Buffer{
-		"mean": func(tr *Trainer) device.Buffer { return tr.Optimizer.mean },
-		"weight": func(tr *Trainer) device.Buffer {
-			return tr.Optimizer.weights
-		},
+	nan := func(b device.Buffer) { testkit.NoError(t, "Write", b.Write(0, []byte{0, 0, 0xc0, 0x7f})) }
+	for what, spoil := range map[string]func(tr *Trainer){
+		"weight":   func(tr *Trainer) { nan(tr.Optimizer.weights) },
+		"a weight": func(tr *Trainer) { nan(tr.Optimizer.mean) },
+		"gradient": func(tr *Trainer) { tr.Optimizer.keep = float32(math.Inf(1)) },
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(what, func(t *testing.T) {
 			o := Options{Shape: Shape{Hidden: 8, Inputs: 3, Candidates: 2}, Window: 30}
 			tr := openTrainer(t, o, nil)
 			train(t, tr, 0, 2)
 			data := checkpoint(t, tr)
-			testkit.NoError(t, "Write", spoil(tr).Write(0, []byte{0, 0, 0xc0, 0x7f}))
+			spoil(tr)
 			b := randomBatch(rand.New(rand.NewPCG(1, 1)), o.Shape, 4, 10, 0)
 			_, err := tr.TrainStep(t.Context(), b)
-			if !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "step 3") {
+			if !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "step 3") ||
+				!strings.Contains(err.Error(), what) {
 				t.Errorf("TrainStep: %v, want %v with the step", err, ErrNotFinite)
 			}
 			if _, err := tr.TrainStep(t.Context(), b); !errors.Is(err, ErrNotFinite) {
