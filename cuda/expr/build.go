@@ -359,16 +359,21 @@ func Length(v Value) Value {
 	if !fits {
 		return Value{p: p}
 	}
-	length := ir.Node{Op: ir.OpLength, Type: ir.F32, Width: 1, Imm: uint64(v.n.Lead)}
-	if p.g.Symbols[v.n.Lead].Of != nil { // the length is known when a filter has run
-		i := slices.IndexFunc(p.g.Nodes, func(n *ir.Node) bool { return n.Op == ir.OpCompact && n.Lead == v.n.Lead })
-		length.Args = []*ir.Node{p.g.Nodes[i]}
-	}
-	n := p.add(length)
+	n := p.length(v.n.Lead)
 	if v.n.Width == 1 {
 		return n
 	}
 	return Mul(n, p.F32Const(float32(v.n.Width)))
+}
+
+// length returns the length of a symbol.
+func (p *Program) length(lead int) Value {
+	length := ir.Node{Op: ir.OpLength, Type: ir.F32, Width: 1, Imm: uint64(lead)}
+	if p.g.Symbols[lead].Of != nil { // the length is known when a filter has run
+		i := slices.IndexFunc(p.g.Nodes, func(n *ir.Node) bool { return n.Op == ir.OpCompact && n.Lead == lead })
+		length.Args = []*ir.Node{p.g.Nodes[i]}
+	}
+	return p.add(length)
 }
 
 // Mean returns the sum of all elements, as f32, by their number.

@@ -37,6 +37,15 @@ func (r *run) enqueue(t *plan.Part) error {
 			return nil
 		}
 		return r.tiles(t, args, n)
+	case plan.KindSums, plan.KindColumns:
+		return r.sums(t, args, r.lengths[t.Lead])
+	case plan.KindScatter:
+		table := r.lengths[t.Roots[0].Lead]
+		if table == 0 {
+			return nil
+		}
+		return r.start(t, blocks(table, codegen.BlockThreads), append(args, device.Uint64(uint64(table)),
+			device.Uint64(uint64(n))))
 	}
 	rows, each := r.lengths[t.Lead], t.Shape.Tile
 	if t.Kind == plan.KindRows {
@@ -69,6 +78,40 @@ func (r *run) mapPart(t *plan.Part, args []device.Arg, n int64) error {
 	}
 	return r.start(t, grid, append(args, device.Ptr(scratch), device.Uint64(uint64(n))))
 }
+
+// sums launches sums of rows, which add up runs of rows in several levels. The sums of no row are 0.
+func (r *run) sums(t *plan.Part, args []device.Arg, rows int64) error {
+	if rows == 0 {
+		for _, n := range t.Roots {
+			if err := r.s.Fill(r.at[n].Buffer, r.at[n].Off, r.bytes(n), 0); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	runs := blocks(rows, ir.RunRows)
+	sums, counters := runs, int64(0)
+	for n := runs; n > 1; {
+		n = blocks(n, ir.RunRows)
+		sums, counters = sums+n, counters+n
+	}
+	partial, err := r.temp(4 * sums * t.Shape.Sums)
+	if err != nil {
+		return err
+	}
+	count, err := r.temp(4 * counters)
+	if err == nil && counters > 0 {
+		err = r.s.Fill(count, 0, 4*counters, 0)
+	}
+	if err != nil {
+		return err
+	}
+	grid := min(runs, sumBlocks*int64(max(r.c.dev.Properties().Multiprocessors, 1)))
+	return r.start(t, grid, append(args, device.Ptr(partial), device.Ptr(count), device.Uint64(uint64(rows))))
+}
+
+// sumBlocks is the number of blocks of a kernel of sums for each multiprocessor.
+const sumBlocks = 16
 
 // compact launches a filter and waits for the length of its result.
 func (r *run) compact(t *plan.Part, args []device.Arg, n int64) error {
@@ -145,6 +188,9 @@ func (r *run) gemm(t *plan.Part) error {
 	if r.lengths[n.Lead] == 0 {
 		return nil
 	}
+	if n.Op == ir.OpOuter && r.lengths[n.Args[0].Lead] == 0 {
+		return r.s.Fill(r.at[n].Buffer, r.at[n].Off, r.bytes(n), 0)
+	}
 	a, err := r.matrix(n.Args[0])
 	if err != nil {
 		return err
@@ -153,6 +199,7 @@ func (r *run) gemm(t *plan.Part) error {
 	if err != nil {
 		return err
 	}
+	a.Transposed, b.Transposed = n.Op == ir.OpOuter, n.Op == ir.OpMatMul && n.Imm == ir.Transposed
 	to := r.at[n]
 	c := device.Matrix{
 		Buffer: to.Buffer, Off: to.Off, Rows: int(r.lengths[n.Lead]), Cols: int(n.Width), Elem: device.F32,

@@ -19,7 +19,7 @@ const (
 )
 
 // MaxFolds is the maximum of statements of a text of ParseFolds.
-const MaxFolds = MaxOuts / 2
+const MaxFolds = 8
 
 // foldNames are the reductions of ParseFolds, in the order of messages.
 var foldNames = []string{"sum", "mean", "min", "max", "count", "any", "all"}

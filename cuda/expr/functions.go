@@ -84,6 +84,14 @@ func init() { //nolint:gochecknoinits // the functions of the table use the tabl
 			}
 			return Div(ReduceRows(ir.FoldSum, Cast(ir.F32, v[0])), b.number(float32(v[0].n.Width)))
 		}, false},
+		"col_sum": elementwise(SumColumns),
+		"col_mean": elementwise(func(v Value) Value {
+			if p, fits := ok(v); !fits {
+				return Value{p: p}
+			}
+			return Div(SumColumns(v), v.p.length(v.n.Lead))
+		}),
+		"grad":      {2, 2, func(_ *builder, v []Value) Value { return Grad(v[0], v[1])[0] }, false},
 		"normalize": {1, 1, func(_ *builder, v []Value) Value { return Normalize(v[0], 1e-5) }, false},
 	}
 	for o := ir.OpInput; o <= ir.OpMatMul; o++ {

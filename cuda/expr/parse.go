@@ -89,6 +89,9 @@ func (b *builder) findRoles(s *syntax, role string) {
 		b.roles[s.name] = role
 	}
 	for i, a := range s.args {
+		if s.kind == 'c' && s.name == "grad" && i > 0 && a.kind == 'i' {
+			continue // it names the input, and does not use it
+		}
 		role := ""
 		if s.kind == 'c' &&
 			(s.name == "gather" && i == 0 || (s.name == "matmul" || s.name == "chain") && i > 0) {
@@ -263,7 +266,7 @@ func (b *builder) name(s *syntax) (operand, error) {
 		if src.Rows == 0 {
 			return operand{}, &SyntaxError{s.at, fmt.Sprintf("%q has no rows", s.name), ErrType}
 		}
-	case src.Rows == 1 && src.Width > 1:
+	case src.Rows == 1:
 		for name, role := range b.roles { // where all have one row, it is the length
 			other := b.sources[name]
 			shape.One = shape.One || role == "" && other.Type != 0 && !other.Scalar && other.Rows != 1

@@ -21,7 +21,7 @@ import (
 const (
 	MaxNodes  = 4096 // operations, equal ones counted once
 	MaxInputs = 64   // as many as a chain has factors
-	MaxOuts   = 16
+	MaxOuts   = 64
 	// MaxWidth bounds the elements of a row that is reduced.
 	MaxWidth = ir.TileSize * ir.SuperTiles
 	// MaxSide bounds the elements of other rows.

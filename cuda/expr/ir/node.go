@@ -139,11 +139,15 @@ type Graph struct {
 	Outputs []Output
 }
 
-// smallInner is the maximum of columns of the factors of a small product.
-const smallInner = 64
+// SmallSide is the maximum of columns of the factors of a small product.
+const SmallSide = 64
 
 // SmallProduct reports whether the sums of a product are added one by one, from the first. The
 // device's library decides the order of larger products.
 func (n *Node) SmallProduct() bool {
-	return n.Args[0].Width <= smallInner && n.Width <= smallInner && n.Args[1].Op == OpInput
+	return n.Args[0].Width <= SmallSide && n.Width <= SmallSide && n.Args[1].Op == OpInput
 }
+
+// SmallOuter reports whether the sums of x' g have the order of RunRows. The device's library decides
+// the order of larger ones.
+func (n *Node) SmallOuter() bool { return n.Args[0].Width <= SmallSide && n.Width <= SmallSide }

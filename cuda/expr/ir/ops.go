@@ -45,9 +45,15 @@ const (
 	OpRows    // over the elements of each row; the Fold in Imm
 	OpScan    // inclusive sum along the leading dimension
 	OpCompact // value, predicate
-	OpMatMul
+	OpMatMul  // Transposed in Imm: by the transpose of the second factor
+	OpOuter   // x' g: the products of each column of the first and each of the second, summed over the rows
+	OpColumns // the sum of all rows, as one row
+	OpScatter // the sums of the elements by index, as a table: value, index
 	opEnd
 )
+
+// Transposed is the Imm of a product by the transpose of its second factor.
+const Transposed = 1
 
 // Operation is what all stages know of an operation. An element-wise operation is one row of the table
 // and, if users call it, one function of package expr.
@@ -228,6 +234,9 @@ var operations = [opEnd]Operation{
 	OpScan:      {Name: "cumsum"},
 	OpCompact:   {Name: "filter"},
 	OpMatMul:    {Name: "matmul"},
+	OpOuter:     {Name: "x'g"},
+	OpColumns:   {Name: "col_sum"},
+	OpScatter:   {Name: "scatter"},
 }
 
 // casts has the forms of OpCast by the type of the result. Integers become narrower by their low bits.
@@ -276,6 +285,9 @@ func (o Op) Weight() float64 { return max(operations[o].Weight, 1) }
 
 // Leaf reports whether a node of the operation has a value that nothing computes beforehand.
 func (o Op) Leaf() bool { return o == OpInput || o == OpConst || o == OpIota || o == OpLength }
+
+// SumsRows reports whether the operation adds up rows in the order of RunRows.
+func (o Op) SumsRows() bool { return o >= OpOuter && o <= OpScatter }
 
 // Inlined reports whether the operation can be computed inside the kernel that uses its result.
 func (o Op) Inlined() bool { return o < OpReduce }

@@ -2,7 +2,6 @@ package codegen
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
@@ -34,54 +33,16 @@ func (w *writer) smallKernel() {
 	count := w.smallRows()
 	w.shape.Tile = int64(BlockThreads * count)
 	w.begin(t.Name, t.Reads, t.Roots, "unsigned long long rows")
-	// All threads of a block read the same matrices.
-	var factors []*ir.Node
-	for _, n := range t.Inside {
-		if n.Op == ir.OpMatMul && !slices.Contains(factors, n.Args[1]) {
-			factors = append(factors, n.Args[1])
-		}
-	}
-	for _, f := range factors {
-		size := w.l.Graph.Symbols[f.Lead].Fixed * f.Width
-		w.line("__shared__ __align__(16) float m%d[%d];", w.id(f), size)
-		w.line("for (unsigned i = threadIdx.x; i < %du; i += %du) m%d[i] = %s;", size, BlockThreads, w.id(f),
-			fromStored(f.Type, fmt.Sprintf("x%d[i]", w.id(f))))
-	}
-	w.line("__syncthreads();")
+	factors, _ := w.factors()
+	w.loadFactors(factors)
 	w.line("const u64 begin = (u64)blockIdx.x * %du + threadIdx.x;", BlockThreads*count)
 	w.line("if (begin >= rows) return;")
-	// Each row has its own names. A row behind the end is computed as the last one, and not stored.
-	bound := make([]map[*ir.Node]string, count)
-	for r := range bound {
-		bound[r] = maps.Clone(w.bound)
-	}
-	each := func(f func(r int)) {
-		for r := range count {
-			w.row, w.suffix, w.bound = fmt.Sprintf("row%d", r), fmt.Sprintf("_%d", r), bound[r]
-			f(r)
-		}
-	}
-	each(func(r int) {
+	// A row behind the end is computed as the last one, and not stored.
+	for r := range count {
 		at := fmt.Sprintf("begin + %du", r*BlockThreads)
 		w.line("const u64 row%d = %s < rows ? %s : rows - 1;", r, at, at)
-		w.loadRow()
-	})
-	// Values are computed in the order of the graph, each as an array of registers, or as one
-	// register if a row has one element.
-	for _, n := range t.Inside {
-		switch {
-		case n.Op == ir.OpMatMul:
-			w.productRow(n, each)
-		case n.Op.Leaf():
-		case n.Width == 1 && w.single(n):
-			each(func(int) {
-				w.flat, w.col = w.row, "0"
-				w.value(n)
-			})
-		default:
-			each(func(int) { w.elementRow(n) })
-		}
 	}
+	each := w.rowValues(count)
 	// Rows are stored as vectors where they are aligned.
 	each(func(r int) {
 		w.line("if (begin + %du < rows) {", r*BlockThreads)
@@ -169,7 +130,7 @@ func (w *writer) rowElement(n *ir.Node, j string) string {
 // productRow writes the products of the rows and a matrix: sums by fused additions, from the first,
 // as package interpret adds them. each calls a function for each row.
 func (w *writer) productRow(n *ir.Node, each func(func(r int))) {
-	a, b := n.Args[0], n.Args[1]
+	a := n.Args[0]
 	var names []string
 	each(func(int) {
 		name := fmt.Sprintf("p%d%s", w.id(n), w.suffix)
@@ -187,7 +148,7 @@ func (w *writer) productRow(n *ir.Node, each func(func(r int))) {
 	each(func(r int) { w.line("const float f%d = %s;", r, w.rowElement(a, "i")) })
 	w.line("#pragma unroll")
 	w.line("for (int j = 0; j < %d; j++) {", n.Width)
-	w.line("const float g = m%d[i * %d + j];", w.id(b), n.Width)
+	w.line("const float g = %s[i * %d + j];", factorOf(n).name(w), n.Width)
 	for r, name := range names {
 		w.line("%s[j] = __fmaf_rn(f%d, g, %s[j]);", name, r, name)
 	}

@@ -149,6 +149,12 @@ func (m *machine) prepare(n *ir.Node) {
 			m.done[n] = m.compact(n)
 		case ir.OpMatMul:
 			m.done[n] = m.product(n)
+		case ir.OpOuter:
+			m.done[n] = m.outer(n)
+		case ir.OpColumns:
+			m.done[n] = m.columns(n)
+		case ir.OpScatter:
+			m.done[n] = m.scatter(n)
 		case ir.OpGather:
 			if t := n.Args[0]; m.done[t] == nil {
 				m.done[t] = m.whole(t)
@@ -225,6 +231,9 @@ func (m *machine) compact(n *ir.Node) []uint32 {
 func (m *machine) product(n *ir.Node) []uint32 {
 	a, b := device.Of[float32](device.Bytes(m.whole(n.Args[0]))), device.Of[float32](device.Bytes(m.whole(n.Args[1])))
 	rows, inner, width := m.lengths[n.Lead], n.Args[0].Width, n.Width
+	if n.Imm == ir.Transposed {
+		b = transpose(b, width, inner)
+	}
 	out := make([]float32, rows*width)
 	// The sums of a row are added factor by factor, so that the loop inside reads rows of b.
 	small := n.SmallProduct()
@@ -244,6 +253,17 @@ func (m *machine) product(n *ir.Node) []uint32 {
 		}
 	})
 	return append([]uint32{}, device.Of[uint32](device.Bytes(out))...)
+}
+
+// transpose returns the transpose of a matrix.
+func transpose(v []float32, rows, columns int64) []float32 {
+	out := make([]float32, len(v))
+	for i := range rows {
+		for j := range columns {
+			out[j*rows+i] = v[i*columns+j]
+		}
+	}
+	return out
 }
 
 // block has the elements from..to of the domain of rows of a width, with the values of nodes there.
@@ -323,12 +343,7 @@ func (b *block) compute(n *ir.Node, out []uint32) {
 				out[i] = 0
 				continue
 			}
-			last := int64(len(table) - 1)
-			j := int64(at)
-			if n.Args[1].Type == ir.I32 {
-				j = int64(int32(at))
-			}
-			out[i] = table[max(0, min(j, last))]
+			out[i] = table[nearest(n.Args[1].Type, at, len(table))]
 		}
 		return
 	}

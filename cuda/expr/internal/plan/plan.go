@@ -24,11 +24,16 @@ const (
 	KindScan                    // sums of all elements before each
 	KindSmall                   // small products of rows, with element-wise operations around them
 	KindGemm                    // a product that the library of the device computes
+	KindSums                    // sums of rows: x' g and columns up to 64 wide, of rows with small products
+	KindColumns                 // sums of wider columns
+	KindScatter                 // sums by index
 )
 
 // String returns the kind in the words of Explain.
 func (k Kind) String() string {
-	return [...]string{"map", "rows", "filter", "scan", "small product", "product"}[k-1]
+	return [...]string{
+		"map", "rows", "filter", "scan", "small product", "product", "sums", "wide sums", "sums by index",
+	}[k-1]
 }
 
 // Part is one kernel of a plan. Its domain is what the threads of the
@@ -56,6 +61,8 @@ type Shape struct {
 	// Tile is the number of elements that a block of a filter or a scan computes at a time, the
 	// number of rows of a block of small products, and 0 for other kinds.
 	Tile int64
+	// Sums is the number of elements of all sums of rows of the part, 0 for other kinds.
+	Sums int64
 }
 
 // Plan is how a program is executed: parts in an order in which all they read is there. New makes
@@ -147,6 +154,7 @@ func New(g *ir.Graph, m Model, lengths []int64, unfused bool, most int) (*Plan, 
 		l.Parts = append(l.Parts, part)
 	}
 	if !unfused {
+		l.together(owner, lengths)
 		l.inline(owner, lengths)
 		l.merge(lengths)
 	}
@@ -155,6 +163,32 @@ func New(g *ir.Graph, m Model, lengths []int64, unfused bool, most int) (*Plan, 
 		part.Name = "expr_kernel" // until its text is known
 	}
 	return l, nil
+}
+
+// together makes one part of sums of the same rows that do not wait for each other, before nodes move
+// into their readers: the sums of a backward pass share most of what they are made of.
+func (l *Plan) together(owner []*Part, lengths []int64) {
+	for i := 0; i < len(l.Parts); i++ {
+		a := l.Parts[i]
+		for j := i + 1; a.Kind == KindSums && j < len(l.Parts); j++ {
+			b := l.Parts[j]
+			if b.Kind != KindSums || b.Lead != a.Lead {
+				continue
+			}
+			before := l.reachable()
+			both := &Part{Roots: append(slices.Clone(a.Roots), b.Roots...)}
+			slices.SortFunc(both.Roots, func(x, y *ir.Node) int { return x.ID - y.ID })
+			if before[a][b] || before[b][a] || l.shape(both, lengths) != "" {
+				continue
+			}
+			*a = *both
+			for _, n := range b.Roots {
+				owner[n.ID] = a
+			}
+			l.Parts = slices.Delete(l.Parts, j, j+1)
+			j--
+		}
+	}
 }
 
 func (l *Plan) isOutput(n *ir.Node) bool {

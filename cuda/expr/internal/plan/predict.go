@@ -33,7 +33,11 @@ func predict(m *Model, t *Part, lengths []int64) Cost {
 	if t.Kind == KindGemm {
 		n := t.Roots[0]
 		c.Bytes = size(n) + size(n.Args[0]) + size(n.Args[1])
-		c.Seconds = m.Product(int64(length(lengths, n.Lead)), n.Args[0].Width, n.Width)
+		rows, inner := int64(length(lengths, n.Lead)), n.Args[0].Width
+		if n.Op == ir.OpOuter {
+			rows, inner = inner, int64(length(lengths, n.Args[0].Lead))
+		}
+		c.Seconds = m.Product(rows, inner, n.Width)
 		return c
 	}
 	for _, n := range t.Reads {
@@ -51,7 +55,13 @@ func predict(m *Model, t *Part, lengths []int64) Cost {
 		case ir.OpMatMul:
 			c.ops += float64(n.Args[0].Width) * count
 			continue
-		case ir.OpReduce, ir.OpRows:
+		case ir.OpOuter:
+			c.ops += length(lengths, t.Lead) * float64(n.Args[0].Width*n.Width)
+			continue
+		case ir.OpScatter: // each element of the table compares all indices
+			c.ops += 2 * length(lengths, n.Lead) * length(lengths, t.Lead)
+			continue
+		case ir.OpReduce, ir.OpRows, ir.OpColumns:
 			count = length(lengths, n.Args[0].Lead) * float64(n.Args[0].Width)
 		}
 		c.ops += w * count
@@ -89,7 +99,7 @@ type frame struct{ start, rate float64 }
 // each other, and the host waits for the length of a filter.
 var frames = [...]frame{
 	KindMap: {0, 1}, KindRows: {0.7, 0.9}, KindCompact: {4, 0.65}, KindScan: {1.2, 0.85}, KindSmall: {0, 1},
-	KindGemm: {0, 1},
+	KindGemm: {0, 1}, KindSums: {1.4, 0.9}, KindColumns: {1.4, 0.9}, KindScatter: {0, 1},
 }
 
 // foldStart is the time of folds of all elements in launches: scratch memory is cleared before the

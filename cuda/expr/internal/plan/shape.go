@@ -38,11 +38,11 @@ func (l *Plan) shape(t *Part, lengths []int64) (why string) {
 				return "the table of gather must be in memory"
 			case n.Op == ir.OpLength:
 				return "a length is known when its filter has run"
-			case a.Op == ir.OpReduce && !n.Scalar(), a.Op == ir.OpScan, a.Op == ir.OpCompact:
+			case a.Op == ir.OpReduce && !n.Scalar(), a.Op == ir.OpScan, a.Op == ir.OpCompact, a.Op.SumsRows():
 				return fmt.Sprintf("the result of %v is needed as a whole", a)
 			case a.Op == ir.OpMatMul && !a.SmallProduct():
 				return "the library makes products of this size"
-			case n.Op == ir.OpMatMul && !n.SmallProduct():
+			case n.Op == ir.OpMatMul && !n.SmallProduct(), n.Op == ir.OpOuter && !n.SmallOuter():
 				return "the factor of a product must be in memory"
 			case n.Op == ir.OpMatMul && i == 1:
 				return "the second factor of a product must be in memory"
@@ -116,6 +116,12 @@ func (l *Plan) kindOf(t *Part, folds int, rowWidth int64, small bool) (why strin
 		return ""
 	}
 	switch {
+	case slices.ContainsFunc(t.Roots, func(n *ir.Node) bool { return n.Op.SumsRows() }):
+		if first.Op == ir.OpOuter && !first.SmallOuter() {
+			t.Lead = first.Args[0].Lead
+			return single(KindGemm)
+		}
+		return l.kindSums(t, folds, rowWidth)
 	case small:
 		return l.kindSmall(t, folds, rowWidth)
 	case first.Op == ir.OpMatMul:
@@ -228,35 +234,124 @@ const maxSmall = 64
 
 func (l *Plan) kindSmall(t *Part, folds int, rowWidth int64) (why string) {
 	t.Kind = KindSmall
-	if folds > 0 || rowWidth > 0 {
-		return "a fold beside a product"
-	}
-	weights, live := int64(0), int64(0)
-	for _, n := range t.Inside {
-		if n.Op == ir.OpMatMul {
-			weights += n.Args[1].Width * n.Args[0].Width * 4
-		}
-		if n.Lead != 0 {
-			live = max(live, n.Width)
-		}
-		if n.Op == ir.OpGather || n.Op == ir.OpScan || n.Op == ir.OpCompact {
-			return fmt.Sprintf("%v beside a product", n)
-		}
+	live, why := l.small(t, folds, rowWidth)
+	if why != "" {
+		return why
 	}
 	for _, r := range t.Roots {
 		if r.Lead != t.Lead {
 			return "results of other lengths"
 		}
 	}
-	one := len(t.Inside) == 1
-	if weights > smallWeights {
-		return "weights of more than 48 KiB"
-	}
-	if live > maxSmall && !one {
+	if live > maxSmall && len(t.Inside) > 1 {
 		return fmt.Sprintf("rows of more than %d elements", maxSmall)
 	}
-	t.Width = 1
 	return ""
+}
+
+// small checks a part whose threads have a row each, and returns the elements of the longest row.
+func (l *Plan) small(t *Part, folds int, rowWidth int64) (live int64, why string) {
+	t.Width = 1
+	if folds > 0 || rowWidth > 0 {
+		return 0, "a fold beside a product"
+	}
+	weights := int64(0)
+	for _, n := range t.Inside {
+		switch n.Op {
+		case ir.OpMatMul:
+			weights += n.Width * n.Args[0].Width * 4
+		case ir.OpGather, ir.OpScan, ir.OpCompact:
+			return 0, fmt.Sprintf("%v beside a product", n)
+		}
+		if n.Lead != 0 && !n.Op.SumsRows() {
+			live = max(live, n.Width)
+		}
+	}
+	if weights > smallWeights {
+		return live, "weights of more than 48 KiB"
+	}
+	return live, ""
+}
+
+// maxStaged is the maximum of columns of all operands of a kernel of sums. A block has a run of rows
+// of them in shared memory, of which a multiprocessor has room for two blocks.
+const maxStaged = 192
+
+// kindSums checks a part of sums of rows: several of one domain, or one by index.
+func (l *Plan) kindSums(t *Part, folds int, rowWidth int64) (why string) {
+	first := t.Roots[0]
+	t.Lead, t.Width = first.Args[0].Lead, 1
+	wide := false
+	for _, r := range t.Roots {
+		if !r.Op.SumsRows() || r.Args[0].Lead != t.Lead || (r.Op == ir.OpScatter) != (first.Op == ir.OpScatter) {
+			return "results that are not sums of the same rows"
+		}
+		wide = wide || r.Op == ir.OpColumns && r.Width > maxSmall
+	}
+	if first.Op == ir.OpScatter {
+		t.Kind = KindScatter
+		if len(t.Roots) > 1 || folds > 0 || rowWidth > 0 {
+			return "a sum by index is a kernel of its own"
+		}
+		return l.elementwise(t, 1)
+	}
+	if wide {
+		t.Kind, t.Width = KindColumns, first.Width
+		if folds > 0 || rowWidth > 0 {
+			return "a fold beside sums of rows"
+		}
+		for _, r := range t.Roots {
+			if r.Op != ir.OpColumns || r.Width != t.Width {
+				return "sums of other shapes"
+			}
+		}
+		return l.elementwise(t, t.Width)
+	}
+	t.Kind = KindSums
+	live, why := l.small(t, folds, rowWidth)
+	if why != "" {
+		return why
+	}
+	for _, n := range t.Reads {
+		if n.Lead == t.Lead {
+			live = max(live, n.Width)
+		}
+	}
+	if live > maxSmall {
+		return fmt.Sprintf("rows of more than %d elements", maxSmall)
+	}
+	staged := int64(0)
+	for _, n := range t.Staged() {
+		staged += n.Width
+	}
+	if staged > maxStaged {
+		return fmt.Sprintf("%d columns of sums, more than %d", staged, maxStaged)
+	}
+	return ""
+}
+
+// elementwise returns why the values of a part are not all made of its domain, element by element.
+func (l *Plan) elementwise(t *Part, width int64) (why string) {
+	for _, n := range t.Inside {
+		switch {
+		case n.Op.SumsRows():
+		case n.Op == ir.OpMatMul || n.Op == ir.OpGather || n.Width != 1 && n.Width != width:
+			return fmt.Sprintf("%v beside sums of rows", n)
+		}
+	}
+	return ""
+}
+
+// Staged returns the operands of the sums of a part, each once.
+func (t *Part) Staged() (all []*ir.Node) {
+	for _, r := range t.Roots {
+		for _, a := range r.Args {
+			if !slices.Contains(all, a) {
+				all = append(all, a)
+			}
+		}
+	}
+	return all
 }
 
 // Gathers reports whether the part gathers from what it reads.
