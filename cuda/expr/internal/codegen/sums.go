@@ -117,24 +117,30 @@ func (w *writer) sumsKernel() {
 		w.line("#pragma unroll")
 		w.line("for (int q = 0; q < %d; q++) {", each)
 		w.line("unsigned at = threadIdx.x + q * %du;", sumThreads)
+		// Where a thread's tile begins is found first, so that threads with tiles of different sums
+		// stay together.
+		w.line("unsigned left = 0, right = 0;")
 		for _, s := range outers {
 			right := tilesOf(s.n.Width)
 			n := tilesOf(s.n.Args[0].Width) * right
-			w.line("if (at < %du) x_tile(stage + (%d + at / %d * 4) * %d, stage + (%d + at %% %d * 4) * %d, %d, here, tile[q]);",
-				n, s.left, right, stride, s.right, right, stride, stride)
+			w.line("if (at < %du) left = %d + at / %d * 4, right = %d + at %% %d * 4;", n, s.left, right, s.right, right)
 			w.line("at -= %du;", n)
 		}
+		w.line("if (threadIdx.x + q * %du < %du)", sumThreads, tiles)
+		w.line("  x_tile(stage + left * %d, stage + right * %d, %d, here, tile[q]);", stride, stride, stride)
 		w.line("}")
 	}
 	if ends > 0 {
 		// Threads of the last warps have columns: the first ones have tiles.
 		w.line("#pragma unroll")
 		w.line("for (int q = 0; q < %d; q++) {", ends)
-		w.line("unsigned at = %du - threadIdx.x + q * %du;", sumThreads-1, sumThreads)
+		w.line("unsigned at = %du - threadIdx.x + q * %du, left = 0;", sumThreads-1, sumThreads)
 		for _, s := range sums {
-			w.line("if (at < %du) column[q] = x_column(stage + (%d + at) * %d, here, column[q]);", s.size, s.left, stride)
+			w.line("if (at < %du) left = %d + at;", s.size, s.left)
 			w.line("at -= %du;", s.size)
 		}
+		w.line("if (%du - threadIdx.x + q * %du < %du) column[q] = x_column(stage + left * %d, here, column[q]);",
+			sumThreads-1, sumThreads, cols, stride)
 		w.line("}")
 	}
 	w.line("__syncthreads();")
