@@ -93,7 +93,9 @@ type Options struct {
 	// Models is the place of models, where jobs of kind train store theirs; nil: such jobs wait in the
 	// queue for another agent.
 	Models snapshot.Store
-	// TrainTimeout is the longest time of an attempt at a job of kind train, and TrainCheckpoint the
+	// TrainPrograms executes jobs of kind train_program.
+	TrainPrograms bool
+	// TrainTimeout is the longest time of an attempt at a training, and TrainCheckpoint the
 	// time between two of its checkpoints; 0: DefaultTrainTimeout and DefaultTrainCheckpoint.
 	TrainTimeout, TrainCheckpoint time.Duration
 	// Logger gets errors of the release of devices; nil: none.
@@ -146,7 +148,8 @@ func (h *Handlers) Close() { h.closing.Wait() }
 func (h *Handlers) Kinds() []string {
 	return slices.DeleteFunc(gpujob.Kinds(), func(kind string) bool {
 		// The list is announced in the registry, and the queue delivers jobs of these kinds only.
-		return kind == gpujob.KindKernel && !h.o.AllowKernels || kind == gpujob.KindTrain && h.o.Models == nil
+		return kind == gpujob.KindKernel && !h.o.AllowKernels || kind == gpujob.KindTrain && h.o.Models == nil ||
+			kind == gpujob.KindTrainProgram && !h.o.TrainPrograms
 	})
 }
 
@@ -177,7 +180,7 @@ func (h *Handlers) Jobs() map[string]jobs.Handler {
 // chosen.
 func (h *Handlers) handle(ctx context.Context, job jobs.Job, spec gpujob.Spec, progress func(any)) (any, error) {
 	limit, cure := h.o.Timeout, "split it, or raise --gpu-job-timeout"
-	if job.Kind == gpujob.KindTrain {
+	if gpujob.Trains(job.Kind) {
 		limit, cure = h.o.TrainTimeout, "go on with exoswarm train --continue "+job.ID+", or raise --train-timeout"
 	}
 	late := fmt.Errorf("job %s took more than %v: %s: %w", job.ID, limit, cure, jobs.ErrDeadline)
@@ -245,6 +248,8 @@ func (t *task) work(spec gpujob.Spec) func() (any, error) {
 		return t.circuit(s)
 	case *gpujob.TrainSpec:
 		return t.train(s)
+	case *gpujob.TrainProgramSpec:
+		return t.trainProgram(s)
 	}
 	return newArrayWork(t, spec).run
 }

@@ -46,6 +46,7 @@ func (t *task) trainProgram(s *gpujob.TrainProgramSpec) func() (any, error) {
 		t.refused = computeError(err)
 		return nil
 	}
+	t.limit = max(t.h.o.Memory, maxTrainData)
 	rows := rowsOf(sources)
 	t.bytes += expr.Products(training.Program, rows) + 4*int64(s.Steps)
 	r.training, r.rows = training, rows
@@ -115,7 +116,7 @@ func (r *programRun) run() (_ any, err error) {
 		r.progress(gpujob.TrainProgramProgress{
 			Stage: "computing", Step: r.state.step, Resumed: r.begun, Loss: r.state.losses[r.state.step-1],
 		})
-		if time.Since(r.stored) >= checkpointTime {
+		if time.Since(r.stored) >= r.h.o.TrainCheckpoint {
 			if err := r.checkpoint(ctx); err != nil {
 				return nil, err
 			}

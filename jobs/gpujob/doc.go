@@ -80,10 +80,10 @@ func NewJob(id string, s Spec) (jobs.Job, error) {
 		return jobs.Job{}, invalid("spec: %v", err)
 	}
 	j := jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolGPU, Kind: s.Kind(), Spec: data}
-	switch j.Kind {
-	case KindTrain:
+	switch {
+	case Trains(j.Kind):
 		j.MaxAttempts, j.ResultTTL = TrainAttempts, TrainResult
-	case KindKernel:
+	case j.Kind == KindKernel:
 		// A kernel that faults breaks its device, so it must not do so on every agent in turn. The
 		// second attempt is for jobs that another one's fault has ended.
 		j.MaxAttempts = 2

@@ -18,6 +18,9 @@ const (
 	MaxProgramWeights = 20
 )
 
+// Trains reports whether jobs of a kind train: they take hours, have checkpoints, and go on from them.
+func Trains(kind string) bool { return kind == KindTrain || kind == KindTrainProgram }
+
 // TrainProgramSpec asks for weights with a small loss. The loss is an expression over arrays and
 // weights; each step computes it over all rows, and its derivatives, and changes the weights by Adam.
 type TrainProgramSpec struct {

@@ -56,7 +56,7 @@ func takeJobs(p *command.AgentProcess, s *settings, agent *gpuagents.Agent, mode
 		models = nil
 	}
 	handlers, err := gpujobs.New(gpujobs.Options{
-		Kernels: kernels.Run, Models: models, TrainTimeout: s.trainTimeout, TrainCheckpoint: s.trainCheckpoint,
+		Kernels: kernels.Run, Models: models, TrainPrograms: s.trainJobs > 0, TrainTimeout: s.trainTimeout, TrainCheckpoint: s.trainCheckpoint,
 		Slot: func(ctx context.Context, bytes int64) (gpujobs.Slot, error) {
 			place, err := agent.TakeSlot(ctx, bytes)
 			if err != nil {
@@ -89,8 +89,13 @@ func takeJobs(p *command.AgentProcess, s *settings, agent *gpuagents.Agent, mode
 		Batches: batches(handlers), JobsOnly: true, Metrics: counts, Logger: p.Log,
 		Ready: func() error { return agent.Health() },
 	}
-	train := o.Handlers[gpujob.KindTrain]
-	delete(o.Handlers, gpujob.KindTrain)
+	trainings := map[string]jobs.Handler{}
+	for kind, handler := range o.Handlers {
+		if gpujob.Trains(kind) {
+			trainings[kind] = handler
+			delete(o.Handlers, kind)
+		}
+	}
 	worker, err := p.Conn.Work(p.Context(), o)
 	if errors.Is(err, jobs.ErrDenied) {
 		p.Log.Warn("no jobs of pool gpu are taken: the login may not; bring the accounts up to date with exoswarm "+
@@ -101,14 +106,14 @@ func takeJobs(p *command.AgentProcess, s *settings, agent *gpuagents.Agent, mode
 		return nil, fmt.Errorf("take jobs of pool gpu: %w", err)
 	}
 	taker := &jobTaker{handlers, kernels, []*natsq.Worker{worker}, s.jobSlots}
-	if train == nil {
+	if len(trainings) == 0 {
 		return taker, nil
 	}
-	o.Concurrency, o.Handlers, o.Batches = s.trainJobs, map[string]jobs.Handler{gpujob.KindTrain: train}, nil
+	o.Concurrency, o.Handlers, o.Batches = s.trainJobs, trainings, nil
 	if worker, err = worker.Beside(p.Context(), o); err != nil {
 		last, cancel := context.WithTimeout(context.Background(), drainTime)
 		defer cancel()
-		return nil, errors.Join(fmt.Errorf("take jobs of kind train: %w", err), taker.drain(last))
+		return nil, errors.Join(fmt.Errorf("take trainings: %w", err), taker.drain(last))
 	}
 	taker.workers, taker.most = append(taker.workers, worker), taker.most+s.trainJobs
 	return taker, nil
