@@ -344,7 +344,10 @@ func show(cmd *cobra.Command, r jobs.Result, ran gpujob.Ran, column string, valu
 // errors but read errors are errors of usage. A scalar becomes an array of one element: jobs have
 // no arrays without dimensions. NumPy stores booleans, complex numbers and 16-bit types too, which
 // no kind takes.
-func readArray(flag, file string) (gpujob.Array, error) {
+func readArray(flag, file string) (gpujob.Array, error) { return readArrayUpTo(flag, file, maxInput) }
+
+// readArrayUpTo is readArray of a file with more bytes.
+func readArrayUpTo(flag, file string, most int64) (gpujob.Array, error) {
 	if file == "" {
 		return gpujob.Array{}, command.Usage("%s is missing: name a .npy file", flag)
 	}
@@ -353,7 +356,7 @@ func readArray(flag, file string) (gpujob.Array, error) {
 		return gpujob.Array{}, command.Usage("%s: %v", flag, err)
 	}
 	defer r.Close()
-	a, err := numpy.Read(r, maxInput)
+	a, err := numpy.Read(r, most)
 	// The text of an ErrFormat says what to change in the file, so it is an error of usage.
 	if errors.Is(err, numpy.ErrFormat) {
 		return gpujob.Array{}, command.Usage("%s %s: %v", flag, file, err)

@@ -27,6 +27,7 @@ import (
 type training struct {
 	file, model, hold, predictions, from string
 	inputs, csv                          []string
+	program                              programTraining
 }
 
 // Train returns exoswarm train. The files are read and checked here; the agent trains, and stores the
@@ -46,19 +47,24 @@ validation are the model. The same files and specification give the same bits on
 
 Ctrl-C ends this command, and not the training: exoswarm job watch ID goes on with the lines, and
 exoswarm job cancel ID ends it and keeps its last checkpoint. --continue ID goes on from there. With
-exoswarm job cancel --finish ID the best weights so far become the model.`,
+exoswarm job cancel --finish ID the best weights so far become the model.
+
+With --program the weights of an expression are trained (docs/training.md): --out is a folder then, for
+NAME.npy of each --param and losses.npy.`,
 		Args: cobra.ArbitraryArgs, // more inputs, as from --input data/*.csv
 		Do:   cli.Here(t.run),
 	}.Command()
 	f := cmd.Flags()
 	f.StringVarP(&t.file, "file", "f", "", "specification of the swarm, with the key train (required)")
 	f.StringArrayVar(&t.inputs, "input", nil, "file or folder, or - for standard input; may be given several times")
-	f.StringVar(&t.model, "out", "", "name of the model; empty: cell.model of the specification")
+	f.StringVar(&t.model, "out", "", "name of the model; empty: cell.model of the specification. With --program a "+
+		"folder")
 	f.StringVar(&t.hold, "hold-out", "", "COLUMN=VALUE of the sequences that are not trained with")
 	f.StringVar(&t.predictions, "predictions", "", "CSV file for the predictions of the rows of --hold-out: the "+
 		"columns uid, position, probability and target")
 	f.StringVar(&t.from, "continue", "", "id of a job whose last checkpoint is gone on from, with the same data")
 	f.StringArrayVar(&t.csv, "csv", nil, "KEY=VALUE of the dialect of CSV files, in place of csv in the specification")
+	t.program.flags(f)
 	submissionFlags(f)
 	cli.CompleteFlag(cmd, "continue", cli.JobIDs)
 	return cmd
@@ -72,6 +78,12 @@ func (t *training) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	inputs := append(slices.Clone(t.inputs), args...)
+	if t.program.text != "" {
+		if t.file != "" || len(inputs) > 0 {
+			return command.Usage("train: --program has no specification and no rows: leave out -f and --input, use --in")
+		}
+		return t.program.run(cmd, t.model, t.from)
+	}
 	switch {
 	case t.file == "":
 		return command.Usage("train: -f is missing: name a specification, such as examples/tracing/swarm.yaml")
@@ -157,7 +169,11 @@ func (t *training) submit(
 		id = natsconn.NewID()
 	}
 	tenant, _ := cmd.Flags().GetString("tenant")
-	if err := storeLarge(cmd, c, s, jobs.Owner{Tenant: tenant, Job: id}); err != nil {
+	arrays := map[string]*gpujob.Array{"lengths": &s.Lengths, "inputs": &s.Inputs, "targets": &s.Targets}
+	if s.Asked != nil {
+		arrays["asked"] = s.Asked
+	}
+	if err := storeLarge(cmd, c, "--input", arrays, jobs.Owner{Tenant: tenant, Job: id}); err != nil {
 		return err
 	}
 	j, err := gpujob.NewJob(id, s)
@@ -208,12 +224,8 @@ func showEpochs(w io.Writer, all []gpujob.TrainEpoch, shown int) int {
 }
 
 // storeLarge makes objects of arrays that do not fit into a specification. They belong to the job that
-// is to be submitted.
-func storeLarge(cmd *cobra.Command, c command.JobClient, s *gpujob.TrainSpec, of jobs.Owner) error {
-	arrays := map[string]*gpujob.Array{"lengths": &s.Lengths, "inputs": &s.Inputs, "targets": &s.Targets}
-	if s.Asked != nil {
-		arrays["asked"] = s.Asked
-	}
+// is to be submitted. flag names them in errors.
+func storeLarge(cmd *cobra.Command, c command.JobClient, flag string, arrays map[string]*gpujob.Array, of jobs.Owner) error {
 	total := 0
 	for _, a := range arrays {
 		total += len(a.Data)
@@ -223,8 +235,8 @@ func storeLarge(cmd *cobra.Command, c command.JobClient, s *gpujob.TrainSpec, of
 	}
 	conn := command.QueueOf(c)
 	if conn == nil {
-		return command.Usage("--input: %d bytes of sequences, at most %d with the login of a tenant: train on fewer "+
-			"rows", total, largeInput)
+		return command.Usage("%s: arrays of %d bytes, at most %d with the login of a tenant: train on fewer rows", flag,
+			total, maxInput)
 	}
 	for field, a := range arrays {
 		name := "train-" + of.Job + "-" + field
