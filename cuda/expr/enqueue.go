@@ -106,8 +106,13 @@ func (r *run) sums(t *plan.Part, args []device.Arg, rows int64) error {
 	if err != nil {
 		return err
 	}
-	grid := min(runs, sumBlocks*int64(max(r.c.dev.Properties().Multiprocessors, 1)))
-	return r.start(t, grid, append(args, device.Ptr(partial), device.Ptr(count), device.Uint64(uint64(rows))))
+	// Blocks wait for the device once for each chunk; with many chunks they end at the same time.
+	all, chunk := sumBlocks*int64(max(r.c.dev.Properties().Multiprocessors, 1)), int64(1)
+	for chunk < ir.RunRows && runs >= 4*chunk*all {
+		chunk *= 2
+	}
+	return r.start(t, min(blocks(runs, chunk), all), append(args, device.Ptr(partial), device.Ptr(count),
+		device.Uint32(uint32(chunk)), device.Uint64(uint64(rows))))
 }
 
 // sumBlocks is the number of blocks of a kernel of sums for each multiprocessor.

@@ -14,8 +14,11 @@ import (
 //go:embed sums.cuh
 var sumsPrelude string
 
-// sumThreads is the number of threads of a block of sums: one for each row of a run.
-const sumThreads = ir.RunRows
+// A block of sums has sumThreads threads, each with sumRows rows: it takes a run in several batches.
+const (
+	sumThreads = 64
+	sumRows    = 1
+)
 
 // twoBlocks is the maximum of shared memory of a block, of which two fit a multiprocessor.
 const twoBlocks = 100 << 10
@@ -58,14 +61,15 @@ func (w *writer) sumsKernel() {
 	all, staged, columns := w.sums()
 	factors, bytes := w.factors()
 	// Tiles may read up to three columns behind the last.
-	batch := sumThreads
+	batch := sumThreads * sumRows
 	size := func() int { return int(columns+3) * (batch + 4) * 4 }
 	for batch > 16 && size()+bytes > min(w.shared, twoBlocks) {
 		batch /= 2
 	}
 	w.shape.Shared = size()
 	stride := batch + 4
-	w.begin(t.Name, t.Reads, t.Roots, "float *partial", "unsigned *counters", "unsigned long long rows")
+	w.begin(t.Name, t.Reads, t.Roots, "float *partial", "unsigned *counters", "unsigned chunk",
+		"unsigned long long rows")
 	w.line("X_DYNAMIC(x_stage);")
 	w.line("float *const stage = (float *)x_stage;")
 	w.line("__shared__ bool x_last;")
@@ -82,8 +86,7 @@ func (w *writer) sumsKernel() {
 		cols += s.size
 	}
 	each, ends := (tiles+sumThreads-1)/sumThreads, (cols+sumThreads-1)/sumThreads
-	w.line("const u64 runs = (rows + %du) / %du;", ir.RunRows-1, ir.RunRows)
-	w.line("for (u64 run = blockIdx.x; run < runs; run += gridDim.x) {")
+	w.beginRuns()
 	if each > 0 {
 		w.line("float tile[%d][16];", each)
 		w.line("#pragma unroll")
@@ -100,14 +103,20 @@ func (w *writer) sumsKernel() {
 	w.line("const u64 begin = run * %du + batch;", ir.RunRows)
 	w.line("if (begin >= rows) break;")
 	w.line("const unsigned here = rows - begin < %du ? (unsigned)(rows - begin) : %du;", batch, batch)
-	w.line("if (threadIdx.x < here) {")
+	w.line("if (threadIdx.x < %du) {", batch/sumRows)
 	w.scope(func() {
-		w.line("const u64 row0 = begin + threadIdx.x;")
-		w.rowValues(1)
+		// A row behind the end is computed as the last one, and not added.
+		for r := range sumRows {
+			at := fmt.Sprintf("begin + threadIdx.x + %du", r*batch/sumRows)
+			w.line("const u64 row%d = %s < rows ? %s : rows - 1;", r, at, at)
+		}
+		each := w.rowValues(sumRows)
 		for _, n := range t.Staged() {
-			w.line("#pragma unroll")
-			w.line("for (int j = 0; j < %d; j++) stage[(%d + j) * %d + threadIdx.x] = %s;", n.Width, staged[n], stride,
-				w.rowElement(n, "j"))
+			each(func(r int) {
+				w.line("#pragma unroll")
+				w.line("for (int j = 0; j < %d; j++) stage[(%d + j) * %d + threadIdx.x + %d] = %s;", n.Width, staged[n],
+					stride, r*batch/sumRows, w.rowElement(n, "j"))
+			})
 		}
 	})
 	w.arrays = map[*ir.Node]bool{}
@@ -119,15 +128,16 @@ func (w *writer) sumsKernel() {
 		w.line("unsigned at = threadIdx.x + q * %du;", sumThreads)
 		// Where a thread's tile begins is found first, so that threads with tiles of different sums
 		// stay together.
-		w.line("unsigned left = 0, right = 0;")
+		w.line("unsigned left = 0, x = 0, right = 0, g = 0;")
 		for _, s := range outers {
-			right := tilesOf(s.n.Width)
-			n := tilesOf(s.n.Args[0].Width) * right
-			w.line("if (at < %du) left = %d + at / %d * 4, right = %d + at %% %d * 4;", n, s.left, right, s.right, right)
-			w.line("at -= %du;", n)
+			x, g := tilesOf(s.n.Args[0].Width), tilesOf(s.n.Width)
+			w.line("if (at < %du) left = %d + at / %d, x = %d, right = %d + at %% %d, g = %d;", x*g, s.left, g, x,
+				s.right, g, g)
+			w.line("at -= %du;", x*g)
 		}
 		w.line("if (threadIdx.x + q * %du < %du)", sumThreads, tiles)
-		w.line("  x_tile(stage + left * %d, stage + right * %d, %d, here, tile[q]);", stride, stride, stride)
+		w.line("  x_tile(stage + left * %d, x * %d, stage + right * %d, g * %d, here, tile[q]);", stride, stride, stride,
+			stride)
 		w.line("}")
 	}
 	if ends > 0 {
@@ -152,15 +162,15 @@ func (w *writer) sumsKernel() {
 		w.line("unsigned at = threadIdx.x + q * %du;", sumThreads)
 		for _, s := range outers {
 			left, right := s.n.Args[0].Width, s.n.Width
-			n := tilesOf(left) * tilesOf(right)
-			w.line("if (at < %du) {", n)
-			w.line("const unsigned row = at / %d * 4, col = at %% %d * 4;", tilesOf(right), tilesOf(right))
+			x, g := tilesOf(left), tilesOf(right)
+			w.line("if (at < %du) {", x*g)
 			w.line("#pragma unroll")
-			w.line("for (int i = 0; i < 16; i++)")
-			w.line("  if (row + i / 4 < %du && col + i %% 4 < %du) mine[%d + (row + i / 4) * %d + col + i %% 4] = tile[q][i];",
-				left, right, s.first, right)
+			w.line("for (int i = 0; i < 16; i++) {")
+			w.line("const unsigned row = at / %d + i / 4 * %d, col = at %% %d + i %% 4 * %d;", g, x, g, g)
+			w.line("if (row < %du && col < %du) mine[%d + row * %d + col] = tile[q][i];", left, right, s.first, right)
 			w.line("}")
-			w.line("at -= %du;", n)
+			w.line("}")
+			w.line("at -= %du;", x*g)
 		}
 		w.line("}")
 	}
@@ -179,10 +189,21 @@ func (w *writer) sumsKernel() {
 
 func tilesOf(columns int64) int64 { return (columns + 3) / 4 }
 
+// beginRuns writes the begin of the loop over runs. A block has a chunk of runs at a time, which is 1, 2,
+// 4 and so on up to 128 and has a part of one run of the next level.
+func (w *writer) beginRuns() {
+	w.line("const u64 runs = (rows + %du) / %du;", ir.RunRows-1, ir.RunRows)
+	w.line("for (u64 first = (u64)blockIdx.x * chunk; first < runs; first += (u64)gridDim.x * chunk) {")
+	w.line("const u64 end = first + chunk < runs ? first + chunk : runs;")
+	w.line("for (u64 run = first; run < end; run++) {")
+}
+
 // finishSums writes the end of the loop over runs, and of the kernel: the block that adds up the last
 // runs stores the results.
 func (w *writer) finishSums(all []sum) {
-	w.line("const volatile float *const done = x_runs(partial, counters, runs, run, %du, &x_last);", w.shape.Sums)
+	w.line("}")
+	w.line("const volatile float *const done =")
+	w.line("    x_runs(partial, counters, runs, first, (unsigned)(end - first), %du, &x_last);", w.shape.Sums)
 	w.line("if (done != 0) {")
 	for _, s := range all {
 		w.line("for (unsigned e = threadIdx.x; e < %du; e += %du) y%d[e] = %s;", s.size, w.shape.Threads, w.id(s.n),
@@ -202,17 +223,17 @@ func (w *writer) columnsKernel() {
 		all = append(all, sum{n: r, first: int64(i) * t.Width, size: t.Width})
 	}
 	w.shape.Sums = int64(len(all)) * t.Width
-	w.begin(t.Name, t.Reads, t.Roots, "float *partial", "unsigned *counters", "unsigned long long rows")
+	w.begin(t.Name, t.Reads, t.Roots, "float *partial", "unsigned *counters", "unsigned chunk",
+		"unsigned long long rows")
 	w.line("__shared__ bool x_last;")
-	w.line("const u64 runs = (rows + %du) / %du;", ir.RunRows-1, ir.RunRows)
-	w.line("for (u64 run = blockIdx.x; run < runs; run += gridDim.x) {")
-	w.line("const u64 end = (run + 1) * %du < rows ? (run + 1) * %du : rows;", ir.RunRows, ir.RunRows)
+	w.beginRuns()
+	w.line("const u64 last = (run + 1) * %du < rows ? (run + 1) * %du : rows;", ir.RunRows, ir.RunRows)
 	w.line("for (unsigned col = threadIdx.x; col < %du; col += %du) {", t.Width, w.shape.Threads)
 	for _, s := range all {
 		w.line("float sum%d = 0.0f;", w.id(s.n))
 	}
 	w.line("#pragma unroll 4")
-	w.line("for (u64 row = run * %du; row < end; row++) {", ir.RunRows)
+	w.line("for (u64 row = run * %du; row < last; row++) {", ir.RunRows)
 	w.line("const u64 e = row * %dull + col;", t.Width)
 	w.line("(void)e;")
 	w.flat, w.row, w.col = "e", "row", "col"

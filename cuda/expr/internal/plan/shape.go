@@ -277,6 +277,9 @@ func (l *Plan) small(t *Part, folds int, rowWidth int64) (live int64, why string
 // of them in shared memory, of which a multiprocessor has room for two blocks.
 const maxStaged = 192
 
+// maxSummed is the maximum of elements of x' g of a kernel, which are in registers: 64 of a thread.
+const maxSummed = maxSmall * maxSmall
+
 // kindSums checks a part of sums of rows: several of one domain, or one by index.
 func (l *Plan) kindSums(t *Part, folds int, rowWidth int64) (why string) {
 	first := t.Roots[0]
@@ -320,12 +323,17 @@ func (l *Plan) kindSums(t *Part, folds int, rowWidth int64) (why string) {
 	if live > maxSmall {
 		return fmt.Sprintf("rows of more than %d elements", maxSmall)
 	}
-	staged := int64(0)
+	staged, summed := int64(0), int64(0)
 	for _, n := range t.Staged() {
 		staged += n.Width
 	}
-	if staged > maxStaged {
-		return fmt.Sprintf("%d columns of sums, more than %d", staged, maxStaged)
+	for _, r := range t.Roots {
+		if r.Op == ir.OpOuter {
+			summed += r.Args[0].Width * r.Width
+		}
+	}
+	if staged > maxStaged || summed > maxSummed {
+		return fmt.Sprintf("%d columns of %d sums: use at most %d and %d", staged, summed, maxStaged, maxSummed)
 	}
 	return ""
 }
