@@ -41,6 +41,10 @@ func specs() []gpujob.Spec {
 			Lengths: gpujob.From([]uint32{1, 1, 1}), HeldOut: 1, Inputs: gpujob.From([]uint32{0, 1, 1}), Asked: &asked,
 			Targets: gpujob.From([]int32{0, 1, -1}), Continue: "j",
 		},
+		&gpujob.TrainProgramSpec{
+			Expr: "mean(square(x * w - a))", In: map[string]*gpujob.Array{"x": &f}, Weights: map[string]*gpujob.Array{"w": &f},
+			Numbers: map[string]float32{"a": 2}, Steps: 10, Rate: 0.01, Decay: 0.1, Inexact: true, Continue: "j",
+		},
 		&gpujob.KernelSpec{
 			Source: "__global__ void k(float *x, float *y, int n) {}", Entry: "k", Grid: []int{1}, Block: []int{1},
 			Args: []gpujob.Arg{
@@ -81,6 +85,8 @@ func TestGPUSpecs(t *testing.T) {
 		{"circuit", `{"qasm":"qubit q;","expect":["Q"]}`, "/spec/expect/0"},
 		{"circuit", `{"qasm":"qubit q;","return":["all"]}`, "/spec/return/0"},
 		{"train", `{"model":"a b"}`, "/spec"},
+		{"train_program", `{"expr":"x","weights":{},"steps":1,"rate":1}`, "/spec/weights"},
+		{"train_program", `{"expr":"x","weights":{"w":{"type":"f32","shape":[1]}},"steps":1,"rate":0}`, "/spec/rate"},
 		{"kernel", `{"source":"x","entry":"a b","grid":[1],"block":[1],"args":[]}`, "/spec/entry"},
 	} {
 		var e *schema.Error
