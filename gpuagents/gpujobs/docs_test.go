@@ -23,7 +23,7 @@ func TestDocument(t *testing.T) {
 	if err != nil {
 		t.Fatalf("read the document: %v", err)
 	}
-	r := start(t, gpujobs.Options{AllowKernels: true})
+	r := start(t, gpujobs.Options{AllowKernels: true, Models: models(t), TrainPrograms: true})
 	seen := 0
 	for _, section := range bytes.Split(text, []byte("\n## ")) {
 		m := examplePattern.FindSubmatch(section)

@@ -123,6 +123,9 @@ func (r *programRun) run() (_ any, err error) {
 		}
 	}
 	r.ctx = ctx // the context of a job that is asked to finish has ended
+	if err := r.checkpoint(ctx); err != nil { // for jobs that go on behind this one
+		return nil, err
+	}
 	return r.finish()
 }
 
