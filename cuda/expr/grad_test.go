@@ -107,74 +107,80 @@ func TestGrad(t *testing.T) {
 	}
 }
 
+// randomGrad returns a random program with a loss l and its derivative g by the input of a name.
+func randomGrad(r *rand.Rand) (p *expr.Program, name string) {
+	p = expr.New()
+	var pool []expr.Value
+	inputs := map[string]expr.Value{}
+	for _, s := range gradSources {
+		shape := expr.Shape{Width: s.Width, Scalar: s.Scalar, One: s.Rows == 1}
+		if s.Rows == 3 || s.Rows == 4 {
+			shape.Rows = s.Rows
+		}
+		if s.Name == "t" || s.Name == "i" {
+			continue
+		}
+		inputs[s.Name] = p.In(s.Name, s.Type, shape)
+		if shape.Rows == 0 {
+			pool = append(pool, inputs[s.Name])
+		}
+	}
+	pick := func() expr.Value { return pool[len(pool)-1-min(r.IntN(len(pool)), r.IntN(len(pool)))] }
+	for range 3 + r.IntN(12) {
+		a, b := pick(), pick()
+		if !matches(a, b) {
+			continue
+		}
+		v := a
+		width, rows := a.Width()
+		switch r.IntN(12) {
+		case 0, 1:
+			v = expr.Add(a, b)
+		case 2, 3:
+			v = expr.Mul(a, b)
+		case 4:
+			v = expr.Sub(a, b)
+		case 5:
+			v = expr.Div(a, expr.Add(expr.Abs(b), p.F32Const(1)))
+		case 6:
+			v = expr.Tanh(a)
+		case 7:
+			v = expr.Exp(expr.Neg(expr.Abs(a)))
+		case 8:
+			v = expr.Sqrt(expr.Add(expr.Mul(a, a), p.F32Const(0.5)))
+		case 9:
+			v = expr.Select(expr.Less(a, b), a, expr.Max(b, a))
+		case 10:
+			if rows {
+				v = expr.ReduceRows(ir.Fold(r.IntN(3)), a)
+			}
+		case 11:
+			switch {
+			case rows && width == 4:
+				v = expr.MatMul(a, inputs["w"])
+			case rows && width == 3:
+				v = expr.MatMul(a, inputs["z"])
+			default:
+				v = expr.SumColumns(a)
+			}
+		}
+		pool = append(pool, v)
+	}
+	loss := pick()
+	if width, rows := loss.Width(); rows || width > 1 {
+		loss = expr.Mean(expr.Tanh(loss))
+	}
+	name = []string{"x", "v", "u", "w", "z", "b", "c", "a"}[r.IntN(8)]
+	p.Out("l", loss)
+	p.Out("g", expr.Grad(loss, inputs[name])[0])
+	return p, name
+}
+
 // TestRandomGrad: the derivatives of random programs are central differences, in float64.
 func TestRandomGrad(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 9))
 	for n := range testkit.Of(3000, 150) {
-		p := expr.New()
-		var pool []expr.Value
-		inputs := map[string]expr.Value{}
-		for _, s := range gradSources {
-			shape := expr.Shape{Width: s.Width, Scalar: s.Scalar, One: s.Rows == 1}
-			if s.Rows == 3 || s.Rows == 4 {
-				shape.Rows = s.Rows
-			}
-			if s.Name == "t" || s.Name == "i" {
-				continue
-			}
-			inputs[s.Name] = p.In(s.Name, s.Type, shape)
-			if shape.Rows == 0 {
-				pool = append(pool, inputs[s.Name])
-			}
-		}
-		pick := func() expr.Value { return pool[len(pool)-1-min(r.IntN(len(pool)), r.IntN(len(pool)))] }
-		for range 3 + r.IntN(12) {
-			a, b := pick(), pick()
-			if !matches(a, b) {
-				continue
-			}
-			v := a
-			width, rows := a.Width()
-			switch r.IntN(12) {
-			case 0, 1:
-				v = expr.Add(a, b)
-			case 2, 3:
-				v = expr.Mul(a, b)
-			case 4:
-				v = expr.Sub(a, b)
-			case 5:
-				v = expr.Div(a, expr.Add(expr.Abs(b), p.F32Const(1)))
-			case 6:
-				v = expr.Tanh(a)
-			case 7:
-				v = expr.Exp(expr.Neg(expr.Abs(a)))
-			case 8:
-				v = expr.Sqrt(expr.Add(expr.Mul(a, a), p.F32Const(0.5)))
-			case 9:
-				v = expr.Select(expr.Less(a, b), a, expr.Max(b, a))
-			case 10:
-				if rows {
-					v = expr.ReduceRows(ir.Fold(r.IntN(3)), a)
-				}
-			case 11:
-				switch {
-				case rows && width == 4:
-					v = expr.MatMul(a, inputs["w"])
-				case rows && width == 3:
-					v = expr.MatMul(a, inputs["z"])
-				default:
-					v = expr.SumColumns(a)
-				}
-			}
-			pool = append(pool, v)
-		}
-		loss := pick()
-		if width, rows := loss.Width(); rows || width > 1 {
-			loss = expr.Mean(expr.Tanh(loss))
-		}
-		name := []string{"x", "v", "u", "w", "z", "b", "c", "a"}[r.IntN(8)]
-		p.Out("l", loss)
-		p.Out("g", expr.Grad(loss, inputs[name])[0])
+		p, name := randomGrad(r)
 		if err := p.Err(); err != nil {
 			if !strings.Contains(err.Error(), "does not depend on") {
 				t.Fatalf("program %d: %v", n, err)
@@ -185,6 +191,30 @@ func TestRandomGrad(t *testing.T) {
 			t.Errorf("program %d by %s: %v, %.3g from central differences\n%s", n, name, g, off, expr.Text(p))
 		}
 	}
+}
+
+// TestRandomGradKernels: random programs with derivatives give the bits of the interpreter, fused and not.
+func TestRandomGradKernels(t *testing.T) {
+	d, s := open(t)
+	c := &checker{d: d, s: s}
+	r := rand.New(rand.NewPCG(3, 9))
+	for range testkit.Of(100, 6) {
+		p, _ := randomGrad(r)
+		if p.Err() != nil {
+			continue
+		}
+		rows := []int64{1, 100, 128, 129, 1000}[r.IntN(5)]
+		in, scalars := map[string]expr.Array{"": {Rows: rows}}, map[string]bool{"a": true}
+		for _, src := range gradSources {
+			n := max(src.Rows, 1)
+			if src.Rows == gradRows {
+				n = rows
+			}
+			in[src.Name] = expr.Array{Data: fill(r, src.Type, n*max(src.Width, 1)), Rows: n}
+		}
+		c.add(t, "random derivative", p, in, scalars, 4*r.Int64N(2))
+	}
+	c.run()
 }
 
 // TestGradCorners: derivatives where a function has a corner, and of inputs that stand for equal
