@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -19,13 +20,13 @@ import (
 )
 
 // machineSpec is the swarm that watches this machine: each metric is an entity. TestMachineSeries has what it
-// finds. A machine changes its ways many times a day: a loud row quietens later ones for a minute alone, and half of
-// the past is forgotten in half an hour.
+// finds. After a loud row only a louder one alarms again for ten minutes, as a job that repeats is no news. Half
+// of the past is forgotten in an hour.
 const machineSpec = `
 name: this-machine
 cell:
   kind: predictor
-  params: {alarm: 0.5, hold_off: 60, memory: 2000}
+  params: {alarm: 0.5, hold_off: 600, memory: 3600}
 agents_per_group: 64
 timestamp: time
 key: metric
@@ -37,21 +38,25 @@ vote:
 explain: true
 `
 
-// metric is how a value of this machine becomes the row of a second.
+// metric is what of a metric matters to people, in its units.
 type metric struct {
-	// floor is half of the width of a noise that is added. A change below it does not matter to people.
-	// Without it a metric that is 0 for hours would surprise with its first byte, and a louder one would not
-	// surprise afterwards.
-	floor float64
-	// weight is the weight of a new value in the mean that the detector gets. Processors are busy for
-	// seconds now and then, so theirs is a mean over ten seconds.
-	weight float64
+	// ordinary is the level below which differences do not matter: a value below it counts as it.
+	ordinary float64
+	// effect is the smallest change that matters: the width of a noise that is added. Without it a metric that
+	// is 0 for hours would surprise with its first byte, and a louder one would not surprise afterwards.
+	effect float64
+	// perProcessor multiplies both by the number of processors.
+	perProcessor bool
 }
 
 var metrics = map[string]metric{
-	"cpu_percent": {5, 0.1}, "runnable_processes": {0.5, 0.1}, "memory_percent": {1, 0.3}, "disk_percent": {5, 0.3},
-	"network_mib_s": {2, 0.3},
+	"cpu_percent": {60, 40, false}, "runnable_processes": {2, 2.5, true}, "memory_percent": {0, 4, false},
+	"disk_percent": {30, 40, false}, "network_mib_s": {8, 30, false},
 }
+
+// sustained is the number of seconds whose median is a row: what lasts less than half of them is not seen.
+// Processors, disks and networks are busy for seconds now and then.
+const sustained = 11
 
 // samples is how often the runnable processes are counted for a row, which has their mean.
 const samples = 5
@@ -86,7 +91,7 @@ func (m *machine) watch(ctx context.Context) (err error) {
 
 // feed pushes rows until ctx ends.
 func (m *machine) feed(ctx context.Context, meter *meter) error {
-	means := newMeans(rand.Uint64())
+	levels := newLevels(runtime.NumCPU(), rand.Uint64())
 	tick := time.NewTicker(m.every / samples)
 	defer tick.Stop()
 	for n := 1; ; n++ {
@@ -102,33 +107,35 @@ func (m *machine) feed(ctx context.Context, meter *meter) error {
 			if err != nil {
 				m.log.Warn("metrics of this machine", "error", err)
 			} else if values != nil {
-				m.push(ctx, means.lines(values, now))
+				m.push(ctx, levels.lines(values, now))
 			}
 		}
 	}
 }
 
-// means are the means of the metrics, and the noise of their floors.
-type means struct {
-	of    map[string]float64
-	noise *rand.Rand
+// levels are the sustained levels of the metrics, and the noise of their effects.
+type levels struct {
+	processors float64
+	last       map[string][]float64 // of the last seconds, the oldest first
+	noise      *rand.Rand
 }
 
-func newMeans(seed uint64) *means {
-	return &means{map[string]float64{}, rand.New(rand.NewPCG(seed, 0))} //nolint:gosec // noise
+func newLevels(processors int, seed uint64) *levels {
+	return &levels{float64(processors), map[string][]float64{}, rand.New(rand.NewPCG(seed, 0))} //nolint:gosec // noise
 }
 
-// lines updates the means with values, and returns them as rows in NDJSON.
-func (m *means) lines(values map[string]float64, at time.Time) (rows []byte) {
+// lines updates the levels with values, and returns them as rows in NDJSON.
+func (l *levels) lines(values map[string]float64, at time.Time) (rows []byte) {
 	for _, name := range slices.Sorted(maps.Keys(metrics)) {
-		v := values[name] + metrics[name].floor*(2*m.noise.Float64()-1)
-		mean, ok := m.of[name]
-		if !ok {
-			mean = v
+		m, by := metrics[name], 1.0
+		if m.perProcessor {
+			by = l.processors
 		}
-		m.of[name] = mean + metrics[name].weight*(v-mean)
-		rows = fmt.Appendf(rows, "{\"time\":%q,\"metric\":%q,\"value\":%.2f}\n",
-			at.UTC().Format(time.RFC3339Nano), name, m.of[name])
+		last := append(l.last[name], max(values[name], by*m.ordinary))
+		l.last[name] = last[max(0, len(last)-sustained):]
+		sorted := slices.Sorted(slices.Values(l.last[name]))
+		rows = fmt.Appendf(rows, "{\"time\":%q,\"metric\":%q,\"value\":%.2f}\n", at.UTC().Format(time.RFC3339Nano), name,
+			sorted[len(sorted)/2]+by*m.effect*(l.noise.Float64()-0.5))
 	}
 	return rows
 }
