@@ -47,15 +47,16 @@ require (
 	golang.org/x/oauth2 v0.36.0
 	golang.org/x/sync v0.24.0
 	golang.org/x/term v0.47.0
-	golang.org/x/text v0.43.0
+	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/time v0.16.0
-	gonum.org/v1/gonum v0.17.0
 	google.golang.org/api v0.297.0
 	google.golang.org/protobuf v1.36.12
 	gorgonia.org/cu v0.9.6
 	modernc.org/sqlite v1.57.0
 	pgregory.net/rapid v1.3.0
 )
+
+require github.com/santhosh-tekuri/jsonschema/v5 v5.3.1
 
 require cloud.google.com/go/storage v1.67.0 // indirect
 

@@ -8,14 +8,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"sort"
 	"strconv"
 	"strings"
 	"sync"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-	"golang.org/x/text/language"
-	"golang.org/x/text/message"
+	"github.com/santhosh-tekuri/jsonschema/v5" // v6 needs golang.org/x/text for its messages: 7 MB
 
 	"github.com/exoswarm/exoswarm/internal/base/dialect"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -65,13 +64,9 @@ func Text(n Name) []byte {
 // of the program.
 var compiled = sync.OnceValues(func() (map[Name]*jsonschema.Schema, error) {
 	c := jsonschema.NewCompiler()
-	c.AssertFormat()
+	c.AssertFormat, c.ExtractAnnotations = true, true
 	for _, n := range Names() {
-		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(Text(n)))
-		if err != nil {
-			return nil, fmt.Errorf("schema %s: %w", n, err)
-		}
-		if err := c.AddResource(base+string(n)+".schema.json", doc); err != nil {
+		if err := c.AddResource(base+string(n)+".schema.json", bytes.NewReader(Text(n))); err != nil {
 			return nil, fmt.Errorf("schema %s: %w", n, err)
 		}
 	}
@@ -125,8 +120,10 @@ func Validate(n Name, data []byte) error {
 	if err := jobs.CheckJSON(data); err != nil {
 		return &Error{what: err.Error()}
 	}
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
-	if err != nil {
+	var doc any
+	d := json.NewDecoder(bytes.NewReader(data)) // CheckJSON has found one value and nothing behind it
+	d.UseNumber()
+	if err := d.Decode(&doc); err != nil {
 		return &Error{what: err.Error()}
 	}
 	err = s.Validate(doc)
@@ -193,20 +190,18 @@ func checkCSV(spec json.RawMessage) error {
 	return nil
 }
 
-var printer = message.NewPrinter(language.English)
-
 // explain turns the first of the deepest complaints into an Error.
 func explain(s *jsonschema.Schema, doc any, v *jsonschema.ValidationError) *Error {
 	for len(v.Causes) > 0 {
 		// The order of a map is random; make it the same every time.
 		sort.SliceStable(v.Causes, func(i, j int) bool {
-			return strings.Join(v.Causes[i].InstanceLocation, "/") < strings.Join(v.Causes[j].InstanceLocation, "/")
+			return v.Causes[i].InstanceLocation < v.Causes[j].InstanceLocation
 		})
 		v = v.Causes[0]
 	}
-	e := &Error{what: v.ErrorKind.LocalizedString(printer)}
+	e := &Error{what: v.Message}
 	at := s
-	for _, step := range v.InstanceLocation {
+	for _, step := range steps(v.InstanceLocation) {
 		e.Field += "/" + step
 		doc = child(doc, step)
 		if at != nil {
@@ -237,6 +232,21 @@ func explain(s *jsonschema.Schema, doc any, v *jsonschema.ValidationError) *Erro
 		e.Cure = "the fields are " + strings.Join(names, ", ")
 	}
 	return e
+}
+
+// steps returns the names and places of a location, which is a JSON pointer whose steps are escaped as in a URL, too.
+func steps(location string) []string {
+	if location == "" {
+		return nil
+	}
+	all := strings.Split(location[1:], "/")
+	for i, step := range all {
+		if plain, err := url.PathUnescape(step); err == nil {
+			step = plain
+		}
+		all[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(step)
+	}
+	return all
 }
 
 func child(doc any, step string) any {
