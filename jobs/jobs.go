@@ -64,6 +64,9 @@ type Job struct {
 	// LastAttempt tells a handler that the queue will not give the job out again, whatever error it
 	// returns.
 	LastAttempt bool `json:"-"`
+	// Waited says that the submitter waits for the result. If the job fails with CodeInvalid or CodeInput, the
+	// submitter is told, and there is no dead letter. The queue keeps it beside the job, and a gateway does not.
+	Waited bool `json:"-"`
 }
 
 // ObjectRef names bytes in the object store by content. Reading other bytes fails.

@@ -276,15 +276,16 @@ var networked = []string{
 // connects says which packages of a GPU agent may import networked ones, and why. cmd hands each to the
 // agents: the packages below gpuagents reach none of them.
 var connects = map[string]string{
-	"jobs/natsq/...":                       "the queue",
-	"internal/app/command":                 "the listener of metrics, and the login to NATS",
-	"jobs/tracing":                         "traces, to the collector that the operator names",
-	"internal/base/objectstore/...":        "snapshots, to the store that the operator names",
-	"internal/base/httpapi":                "it serves the listeners that others open",
-	"internal/base/redact":                 "it parses addresses and opens none",
-	"github.com/prometheus/procfs":         "it parses addresses and opens none",
-	"github.com/prometheus/common/expfmt":  "it reads the headers of a request",
-	"go.opentelemetry.io/otel/propagation": "it reads the headers of a request",
+	"jobs/natsq/...":                           "the queue",
+	"internal/app/command":                     "the listener of metrics, and the login to NATS",
+	"jobs/tracing":                             "traces, to the collector that the operator names",
+	"internal/base/objectstore/...":            "snapshots, to the store that the operator names",
+	"internal/base/httpapi":                    "it serves the listeners that others open",
+	"internal/base/redact":                     "it parses addresses and opens none",
+	"github.com/prometheus/procfs":             "it parses addresses and opens none",
+	"github.com/santhosh-tekuri/jsonschema/v5": "it parses addresses and opens none",
+	"github.com/prometheus/common/expfmt":      "it reads the headers of a request",
+	"go.opentelemetry.io/otel/propagation":     "it reads the headers of a request",
 }
 
 // TestConnects: GPU agents reach other machines through NATS alone. Of the packages below

@@ -21,19 +21,24 @@ func TestEndings(t *testing.T) {
 	for _, c := range []struct {
 		status jobs.Status
 		code   jobs.Code
+		waited bool
 		want   bool
 	}{
-		{jobs.Done, "", false},
-		{jobs.Failed, jobs.CodeCanceled, false},
-		{jobs.Failed, jobs.CodeDeadline, false},
-		{jobs.Failed, jobs.CodeInternal, true},
-		{jobs.Failed, jobs.CodeInvalid, true},
+		{jobs.Done, "", false, false},
+		{jobs.Failed, jobs.CodeCanceled, false, false},
+		{jobs.Failed, jobs.CodeDeadline, false, false},
+		{jobs.Failed, jobs.CodeInternal, false, true},
+		{jobs.Failed, jobs.CodeInvalid, false, true},
+		{jobs.Failed, jobs.CodeInternal, true, true},
+		{jobs.Failed, jobs.CodeInvalid, true, false},
+		{jobs.Failed, jobs.CodeInput, false, true},
+		{jobs.Failed, jobs.CodeInput, true, false},
 	} {
 		r := jobs.Result{Status: c.status}
 		if c.code != "" {
 			r.Error = &jobs.Error{Code: c.code}
 		}
-		if queue.NeedsLetter(r) != c.want {
+		if queue.NeedsLetter(r, c.waited) != c.want {
 			t.Errorf("%+v", c)
 		}
 	}

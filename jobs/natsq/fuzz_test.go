@@ -74,7 +74,7 @@ func FuzzWorker(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q stalls: %v", m.Data, err)
 		}
-		if !queue.NeedsLetter(r) {
+		if !queue.NeedsLetter(r, false) {
 			return
 		}
 		letters := 0

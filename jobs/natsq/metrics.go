@@ -7,7 +7,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 	"github.com/exoswarm/exoswarm/jobs/tracing"
 )
@@ -138,8 +137,8 @@ func (m *Metrics) refused(s wire.Source) {
 	}
 }
 
-// settled counts the end of a job with its first result.
-func (m *Metrics) settled(s wire.Source, r jobs.Result) {
+// settled counts the end of a job with its first result, and its dead letter if it has one.
+func (m *Metrics) settled(s wire.Source, r jobs.Result, letter bool) {
 	if m == nil {
 		return
 	}
@@ -148,7 +147,7 @@ func (m *Metrics) settled(s wire.Source, r jobs.Result) {
 		return
 	}
 	m.failed.WithLabelValues(append(labels(s), string(r.Error.Code))...).Inc()
-	if queue.NeedsLetter(r) {
+	if letter {
 		m.dead.WithLabelValues(labels(s)...).Inc()
 	}
 }

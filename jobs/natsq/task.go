@@ -337,7 +337,8 @@ func (w *Worker) stored(ctx context.Context, t *task, r jobs.Result, first bool,
 // removal of the object of the specification. Each step can be repeated. If the worker dies between
 // two, the next delivery of the job repeats them.
 func (w *Worker) finished(ctx context.Context, t *task, r jobs.Result) {
-	if queue.NeedsLetter(r) {
+	letter := queue.NeedsLetter(r, t.m.Header.Get(wire.HeaderWaited) != "")
+	if letter {
 		id := t.id
 		if id == "" {
 			sum := sha256.Sum256(t.m.Data)
@@ -356,16 +357,16 @@ func (w *Worker) finished(ctx context.Context, t *task, r jobs.Result) {
 	w.heartbeats.Drop(t.m)
 	// It does not wait for the server: if the acknowledgement is lost, the next delivery finds the
 	// result. A job with a dead letter leaves at once, because a redrive must not find it queued.
-	if err := w.acks.Done(t.m, !queue.NeedsLetter(r)); err != nil {
+	if err := w.acks.Done(t.m, !letter); err != nil {
 		t.log.Warn("job not acknowledged; it will be given out again", "error", err)
 		return
 	}
-	if ref := t.job.SpecRef; ref != nil && !queue.NeedsLetter(r) { // a redrive needs it
+	if ref := t.job.SpecRef; ref != nil && !letter { // a redrive needs it
 		if err := w.c.Objects.DeleteObject(ctx, ref.Name, jobs.Owner{}); err != nil {
 			t.log.Warn("spec not removed from the object store", "object", ref.Name, "error", err)
 		}
 	}
-	w.Metrics.settled(t.src, r)
+	w.Metrics.settled(t.src, r, letter)
 	settled(t.span, r)
 	if r.Error != nil {
 		t.log.Warn("job failed", "error", r.Error)

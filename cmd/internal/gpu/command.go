@@ -280,8 +280,8 @@ func prepared(
 		}
 		j.Tenant, _ = cmd.Flags().GetString("tenant")
 		return cli.Jobs(func(cmd *cobra.Command, _ []string, c command.JobClient) error {
-			j.Submitted = time.Now().UTC()
-			r, err := execute(cmd, c, j, s.out, nil)
+			j.Submitted, j.Waited = time.Now().UTC(), true
+			r, err := execute(cmd, c, j, s.out)
 			if err != nil {
 				return err
 			}
@@ -324,7 +324,7 @@ func execute(cmd *cobra.Command, c command.JobClient, j jobs.Job, out any, watch
 		return r, err
 	}
 	if r.Error != nil {
-		return r, fmt.Errorf("job %s failed: %w", id, r.Error)
+		return r, command.JobFailed(id, r.Error)
 	}
 	if err := json.Unmarshal(r.Output, out); err != nil {
 		return r, fmt.Errorf("output of job %s: %w", id, err)

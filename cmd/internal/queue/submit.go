@@ -109,6 +109,7 @@ func submit(cmd *cobra.Command, args []string) error {
 
 func submitOne(cmd *cobra.Command, c command.JobClient, j jobs.Job) error {
 	wait, _ := cmd.Flags().GetBool("wait")
+	j.Waited = wait
 	id, err := c.Submit(cmd.Context(), j)
 	if err != nil {
 		return err
@@ -240,7 +241,7 @@ func waitFor(cmd *cobra.Command, id string, result func(ctx context.Context, id 
 		return err
 	}
 	if r.Error != nil {
-		return fmt.Errorf("job %s failed: %w", id, r.Error)
+		return command.JobFailed(id, r.Error)
 	}
 	return nil
 }

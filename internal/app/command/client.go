@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -102,6 +103,13 @@ func QueueOf(c JobClient) *natsq.Conn {
 		return d.conn
 	}
 	return nil
+}
+
+// JobFailed returns the error of a job that failed. It names the job once, also if the cause begins with it.
+func JobFailed(id string, cause *jobs.Error) error {
+	once := *cause
+	once.Message = strings.TrimPrefix(cause.Message, "job "+id+": ")
+	return fmt.Errorf("job %s failed: %w", id, &once)
 }
 
 // Submit implements Client.

@@ -90,7 +90,7 @@ func (s *submission) submit(ctx context.Context, o *Options) (jobs.Job, error) {
 	}
 	job := jobs.Job{
 		Version: jobs.Version, ID: s.id, Pool: jobs.PoolCPU, Kind: cpuagents.KindStream, Spec: streamJSON,
-		Submitted: time.Now().UTC(),
+		Submitted: time.Now().UTC(), Waited: !o.Detach,
 	}
 	s.objects.at = submitting
 	return job, s.conn.Queue.Submit(ctx, job)

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v5"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/exoswarm/exoswarm/cuda/kernels/lattice"
@@ -282,7 +282,10 @@ func accepted(t *testing.T, s *jsonschema.Schema, text []byte) (parser, schema e
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v, err = jsonschema.UnmarshalJSON(bytes.NewReader(data)); err != nil {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	v = nil
+	if err := d.Decode(&v); err != nil {
 		t.Fatal(err)
 	}
 	return parser, s.Validate(v)
@@ -294,12 +297,8 @@ func compiled(t *testing.T) *jsonschema.Schema {
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
 	c := jsonschema.NewCompiler()
-	if err := c.AddResource("spec.json", doc); err != nil {
+	if err := c.AddResource("spec.json", bytes.NewReader(data)); err != nil {
 		t.Fatal(err)
 	}
 	s, err := c.Compile("spec.json")

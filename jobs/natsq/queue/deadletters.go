@@ -46,9 +46,11 @@ type StoredLetter struct {
 }
 
 // NeedsLetter reports whether a job with this result becomes a dead letter. A job that was cancelled or
-// missed its deadline does not.
-func NeedsLetter(r jobs.Result) bool {
-	return r.Status == jobs.Failed && r.Error.Code != jobs.CodeCanceled && r.Error.Code != jobs.CodeDeadline
+// missed its deadline does not. Neither does a job whose submitter waits for it (waited) and must act, because the job
+// or its data are wrong.
+func NeedsLetter(r jobs.Result, waited bool) bool {
+	return r.Status == jobs.Failed && r.Error.Code != jobs.CodeCanceled && r.Error.Code != jobs.CodeDeadline &&
+		!(waited && (r.Error.Code == jobs.CodeInvalid || r.Error.Code == jobs.CodeInput))
 }
 
 // Put stores a letter and replaces an earlier one of the same job. The caller must have stored the

@@ -166,7 +166,7 @@ func (q *Queue) end(ctx context.Context, m *natsconn.Message, s wire.Source, j j
 	if err == nil && !first {
 		r, err = q.results.Lookup(ctx, j.ID)
 	}
-	if err == nil && NeedsLetter(r) {
+	if err == nil && NeedsLetter(r, false) {
 		err = putLetter(ctx, q.conn, q.conn.RetryIdempotent, StoredLetter{
 			Source: s, ID: j.ID, Data: m.Data, Reason: r.Error, Level: j.Level(),
 		})
@@ -177,7 +177,7 @@ func (q *Queue) end(ctx context.Context, m *natsconn.Message, s wire.Source, j j
 	if err != nil {
 		return waits, err
 	}
-	if j.SpecRef != nil && !NeedsLetter(r) { // a redrive needs the specification
+	if j.SpecRef != nil && !NeedsLetter(r, false) { // a redrive needs the specification
 		_ = q.objects.DeleteObject(ctx, j.SpecRef.Name, jobs.Owner{}) // after an error the sweep removes it
 	}
 	return ended, nil

@@ -308,6 +308,9 @@ func (q *Queue) Prepare(ctx context.Context, j jobs.Job) (*nats.Msg, jobs.Job, e
 	if l := j.Level(); l != "" {
 		natsconn.SetHeader(m, wire.HeaderLevel, string(l))
 	}
+	if j.Waited {
+		natsconn.SetHeader(m, wire.HeaderWaited, "1")
+	}
 	q.conn.Inject(ctx, m)
 	return m, j, nil
 }

@@ -39,6 +39,9 @@ const (
 // has no level, so that a process that knows no levels can read it.
 const HeaderLevel = "Exo-Level"
 
+// HeaderWaited of a job's message says that its submitter waits for the result (jobs.Job.Waited).
+const HeaderWaited = "Exo-Waited"
+
 // HeaderSubmission of the first message of a batch is an id of the call that submits it. It tells a
 // batch whose acknowledgement was lost from the batch of another call.
 const HeaderSubmission = "Exo-Submission"
