@@ -1,10 +1,7 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,8 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// TestFaultsNamed: the first page names a GPU agent that is killed and a disk that is full within ten seconds,
-// and is right again when the agent is back and the disk has room.
+// TestFaultsNamed: while no browser watches, the first page names a GPU agent that is killed, a disk that is full and a
+// server that ended on it within ten seconds, and is right again when the agent is back and the disk has room.
 func TestFaultsNamed(t *testing.T) {
 	testkit.OnlyLong(t)
 	t.Parallel()
@@ -34,9 +31,6 @@ func TestFaultsNamed(t *testing.T) {
 	ui, logged := startProcess(t, `the dashboard is ready.*url="?([^"\s]+)`, filepath.Join(bin, "exoswarm"), "ui",
 		"--nats", url, "--listen", "127.0.0.1:0")
 	api, base := openDashboard(t, ui, logged)
-	// A browser: agents are asked each second while one watches.
-	stop := watchPage(t, api.Jar, base)
-	defer stop()
 	faults := func() (text string) {
 		r, err := api.Get(base + "api/v1/state")
 		if err != nil {
@@ -87,29 +81,9 @@ func TestFaultsNamed(t *testing.T) {
 		t.Fatalf("os.Remove: %v", err)
 	}
 	quiet("the disk has room")
-}
-
-// watchPage reads the events of a dashboard, as a browser does, until stop is called.
-func watchPage(t *testing.T, jar http.CookieJar, base string) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"api/v1/events", nil)
-	if err != nil {
-		t.Fatalf("http.NewRequestWithContext: %v", err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		r, err := (&http.Client{Jar: jar}).Do(req)
-		if err != nil {
-			t.Errorf("open the events: %v", err)
-			return
-		}
-		defer r.Body.Close()
-		_, _ = io.Copy(io.Discard, r.Body)
-	}()
-	return func() {
-		cancel()
-		<-done
-	}
+	leave(t, filler, 5<<20)
+	named("the full disk again", "its disk is nearly full")
+	leave(t, filler, 2<<20)
+	named("the server that ended", "does not answer: its disk was nearly full",
+		"make room on the disk of the server, and start it")
 }

@@ -123,7 +123,12 @@ func (o *Poller) Poll(ctx context.Context, ask bool) (*State, error) {
 			s.Agents[i].Telemetry, s.Agents[i].Heard = t, o.asked
 		}
 	}
-	o.silence.follow(s, o.replies, now, func(agent string) bool {
+	// Between two questions the replies are old, so connections are looked at in a cluster that is not large.
+	fresh := o.replies
+	if !ask && len(s.Agents) <= maxSilent {
+		fresh = nil
+	}
+	o.silence.follow(s, fresh, now, func(agent string) bool {
 		ctx, cancel := context.WithTimeout(ctx, askPatience/2)
 		defer cancel()
 		return o.conn.Telemetry.Listens(ctx, agent)

@@ -11,6 +11,9 @@ import (
 // up to two seconds to reach another server.
 const lostAfter = 3 * time.Second
 
+// maxSilent is the largest number of agents whose connections are looked at in each poll while nobody watches.
+const maxSilent = 16
+
 // silence follows the GPU agents that have answered and do not any more. The announcement of a killed agent
 // lasts ten seconds, and so may its leases; the server knows the end of its connection at once.
 type silence struct {

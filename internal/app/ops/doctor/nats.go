@@ -72,6 +72,11 @@ func reachable(f *Facts) Result {
 			Details: []string{f.Error},
 			Cure:    "start an agent, or exoswarm init --yes: either makes the streams that are missing",
 		}
+	case f.Error != "" && f.State != nil && f.State.NATS.Refuses: // of the last answer
+		return Result{
+			Level: Failed, Summary: "the NATS server does not answer: its disk was nearly full at its last answer",
+			Details: []string{f.Error}, Cure: "make room on the disk of the server, and start it",
+		}
 	case f.Error != "":
 		return Result{
 			Level: Failed, Summary: "the NATS server does not answer", Details: []string{f.Error},
