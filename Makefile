@@ -14,7 +14,7 @@ OUTSIDE = ./architecture ./deploy/... ./doclint ./grafana ./longtests
 tool = $(PLAIN) go build -C tools -o ../bin/tools/$(notdir $(1)) ./$(1) && $(PLAIN) bin/tools/$(notdir $(1))
 WITH_CUDA = CGO_ENABLED=1 CGO_LDFLAGS=-L$(CUDA_STUBS) GOFLAGS="$(FLAGS),cuda"
 
-.PHONY: all leader build vet test test-long lint cuda sanitize valgrind bench fuzz crash damage mutate nab quality quiet fleets chaos recover recover-train recover-cluster recover-race lifecycle many soak watching test-slice entities metrics-cost scale architecture images pictures release snapshot recover-detectors clean
+.PHONY: all leader cuda-program build vet test test-long lint cuda sanitize valgrind bench fuzz crash damage mutate nab quality quiet fleets chaos recover recover-cluster recover-race lifecycle many soak watching test-slice entities metrics-cost scale architecture images pictures release snapshot recover-detectors clean
 
 all: lint build test
 
@@ -168,10 +168,15 @@ pictures: build ## pictures of the pages of the dashboard, into docs/images, fro
 images: build ## images of the three commands, into images/, without a container daemon: docker load -i images/exoswarm.tar
 	$(call tool,deploy/container) -version $(VERSION) -o images
 
-release: build ## archives, packages, images, chart, licences, SBOM and SHA256SUMS of all platforms, into dist/
+# The agent with CUDA of a release, or nothing where the headers and stubs of CUDA 11.8 are missing.
+cuda-program:
+	rm -f bin/gpuagent-cuda
+	! test -e $(CUDA_STUBS)/libcuda.so || $(WITH_CUDA) go build -o bin/gpuagent-cuda -ldflags "-s -w -X github.com/exoswarm/exoswarm/internal/app/command.version=$(VERSION)" ./cmd/gpuagent
+
+release: build cuda-program ## archives, packages, images, chart, licences, SBOM and SHA256SUMS of all platforms, into dist/
 	$(call tool,release) -version $(VERSION) -commands bin
 
-snapshot: build ## the same for this platform alone
+snapshot: build cuda-program ## the same for this platform alone
 	$(call tool,release) -version $(VERSION) -commands bin -platforms $$(go env GOOS)/$$(go env GOARCH)
 
 clean:

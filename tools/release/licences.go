@@ -34,7 +34,7 @@ var uplotVersion = regexp.MustCompile(`uPlot \(v([0-9.]+)\)`)
 
 // partsOf returns what the programs in a folder contain, by path. It fails if the licence of one is
 // not known: a person then looks at it.
-func partsOf(commands string) ([]part, error) {
+func partsOf(commands string, names ...string) ([]part, error) {
 	env, err := exec.Command("go", "env", "GOMODCACHE", "GOROOT").Output()
 	if err != nil {
 		return nil, fmt.Errorf("go env: %w", err)
@@ -44,7 +44,7 @@ func partsOf(commands string) ([]part, error) {
 		return nil, fmt.Errorf("go env prints %q", env)
 	}
 	found := map[string]part{}
-	for _, name := range commandNames {
+	for _, name := range names {
 		info, err := buildinfo.ReadFile(filepath.Join(commands, name))
 		if err != nil {
 			return nil, err

@@ -3,6 +3,7 @@
 //
 //	exoswarm-VERSION-OS-ARCH.tar.gz   the programs, manual, completion, licences, SBOM, and deploy/
 //	exoswarm_VERSION_ARCH.deb         the same for Debian, with the units of systemd
+//	gpuagent-cuda-VERSION-OS-ARCH.tar.gz   the agent with CUDA for this platform, where the toolkit is
 //	NAME-VERSION-linux-ARCH.tar       images of the three programs
 //	exoswarm-VERSION.tgz              the Helm chart, with the version as its appVersion
 //	exoswarm-VERSION-OS-ARCH.spdx.json
@@ -19,6 +20,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -137,39 +139,18 @@ func tool(name string, args ...string) error {
 
 // platform makes the archive, the SBOM, the package and the images of a platform.
 func (r release) platform(p platform, commands string, manual []file) error {
-	var binaries []file
-	for _, name := range commandNames {
-		data, err := os.ReadFile(filepath.Join(commands, name))
-		if err != nil {
-			return fmt.Errorf("%w: make build makes the programs", err)
-		}
-		binaries = append(binaries, file{name: name, mode: 0o755, data: data})
-	}
-	parts, err := partsOf(commands)
-	if err != nil {
-		return err
-	}
-	bom, err := r.spdx(p, parts)
+	binaries, papers, err := r.programs(p, commands, commandNames...)
 	if err != nil {
 		return err
 	}
 	name := fmt.Sprintf("exoswarm-%s-%s", r.version, p)
-	if err := os.WriteFile(filepath.Join(r.out, name+".spdx.json"), bom, 0o644); err != nil {
-		return err
-	}
-	papers := []file{
-		{name: "THIRD-PARTY-LICENSES", mode: 0o644, data: licences(parts)},
-		{name: "sbom.spdx.json", mode: 0o644, data: bom},
-	}
-	for _, name := range []string{"LICENSE", "NOTICE", "SECURITY.md", "CHANGELOG.md", "README.md"} {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		papers = append(papers, file{name: name, mode: 0o644, data: data})
-	}
 	if err := r.archive(name, slices.Concat(binaries, papers, manual)); err != nil {
 		return err
+	}
+	if p.os == runtime.GOOS && p.arch == runtime.GOARCH {
+		if err := r.cuda(p, commands); err != nil {
+			return err
+		}
 	}
 	if p.os != "linux" {
 		return nil
@@ -197,6 +178,58 @@ func (r release) platform(p platform, commands string, manual []file) error {
 		}
 	}
 	return nil
+}
+
+// programs reads programs of a folder, and makes what goes with them: licences, SBOM and the papers of the
+// repository. The SBOM is a file of the release, too.
+func (r release) programs(p platform, commands string, names ...string) (binaries, papers []file, err error) {
+	for _, name := range names {
+		data, err := os.ReadFile(filepath.Join(commands, name))
+		if err != nil {
+			return nil, nil, fmt.Errorf("%w: make build makes the programs", err)
+		}
+		binaries = append(binaries, file{name: name, mode: 0o755, data: data})
+	}
+	parts, err := partsOf(commands, names...)
+	if err != nil {
+		return nil, nil, err
+	}
+	bom, err := r.spdx(p, parts)
+	if err != nil {
+		return nil, nil, err
+	}
+	name := fmt.Sprintf("%s-%s-%s.spdx.json", names[0], r.version, p)
+	if err := os.WriteFile(filepath.Join(r.out, name), bom, 0o644); err != nil {
+		return nil, nil, err
+	}
+	papers = []file{
+		{name: "THIRD-PARTY-LICENSES", mode: 0o644, data: licences(parts)},
+		{name: "sbom.spdx.json", mode: 0o644, data: bom},
+	}
+	for _, name := range []string{"LICENSE", "NOTICE", "SECURITY.md", "CHANGELOG.md", "README.md"} {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		papers = append(papers, file{name: name, mode: 0o644, data: data})
+	}
+	return binaries, papers, nil
+}
+
+// cudaAgent is the agent with CUDA, which make leaves beside the other programs where the toolkit is.
+const cudaAgent = "gpuagent-cuda"
+
+// cuda makes the archive of the agent with CUDA. It depends on the C library of this system, so it is apart.
+func (r release) cuda(p platform, commands string) error {
+	if _, err := os.Stat(filepath.Join(commands, cudaAgent)); errors.Is(err, fs.ErrNotExist) {
+		fmt.Println(cudaAgent, "is left out: it needs the headers and stubs of CUDA 11.8 (CUDA_STUBS)")
+		return nil
+	}
+	binaries, papers, err := r.programs(p, commands, cudaAgent)
+	if err != nil {
+		return err
+	}
+	return r.archive(fmt.Sprintf("%s-%s-%s", cudaAgent, r.version, p), slices.Concat(binaries, papers))
 }
 
 func move(from, to string) error {
