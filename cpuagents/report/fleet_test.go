@@ -72,7 +72,7 @@ func TestScan(t *testing.T) {
 }
 
 // TestBrowserTools: in a real browser the filter leaves one entity, the order puts the ones with
-// incidents first, zooming one chart zooms all, and the words are explained.
+// incidents first, in the list and in the charts, zooming one chart zooms all, and the words are explained.
 func TestBrowserTools(t *testing.T) {
 	bin := browser(t)
 	page := string(scanned(t, explained(30, 60, func(e int) bool { return e%10 == 7 })))
@@ -83,6 +83,8 @@ func TestBrowserTools(t *testing.T) {
 		did.push(document.querySelectorAll("#rank li").length);
 		$("search").value = "00012"; refresh(); did.push(sections(), $("shown").textContent);
 		$("search").value = ""; $("only").checked = true; refresh(); did.push(sections());
+		INDEX[27].s = 2; refresh(); // of equal numbers of incidents the higher score is first
+		for (const first of ["#rank button", "#charts h2"]) did.push(document.querySelector(first).textContent.slice(0, 12));
 		$("what").click();
 		setTimeout(() => setZoom([1700003000, 1700006000]), 300);
 		setTimeout(() => {
@@ -95,7 +97,8 @@ func TestBrowserTools(t *testing.T) {
 	if p.log != "" {
 		t.Errorf("the console says: %s", p.log)
 	}
-	const want = "<title>device-00007; 30; 3; 1; 1 of 1 shown, 30 in all; 3; 3 of 3 zoomed</title>"
+	const want = "<title>device-00007; 30; 3; 1; 1 of 1 shown, 30 in all; 3; device-00027; device-00027; " +
+		"3 of 3 zoomed</title>"
 	if !strings.Contains(p.dom, want) {
 		t.Errorf("the title is %s, want %s", regexp.MustCompile(`<title>.*</title>`).FindString(p.dom), want)
 	}

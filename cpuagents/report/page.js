@@ -204,11 +204,11 @@ function more(n) {
   $("more").hidden = shown >= wanted.length;
   $("shown").textContent = `${shown} of ${wanted.length} shown, ${INDEX.length} in all`;
 }
+const ORDERS = { count: (a, b) => b.c - a.c || (b.l || 0) - (a.l || 0) || b.s - a.s, score: (a, b) => b.s - a.s, name: (a, b) => a.n < b.n ? -1 : a.n > b.n ? 1 : 0 };
+const sorted = (all, by) => [...all].sort((a, b) => ORDERS[by](INDEX[a], INDEX[b]) || a - b);
 function refresh() {
   const text = $("search").value.toLowerCase(), only = $("only").checked, by = $("order").value;
-  wanted = [...INDEX.keys()].filter(k => (!text || INDEX[k].n.toLowerCase().includes(text)) && (!only || INDEX[k].c > 0));
-  const first = { count: (a, b) => b.c - a.c || (b.l || 0) - (a.l || 0) || b.s - a.s, score: (a, b) => b.s - a.s, name: (a, b) => a.n < b.n ? -1 : a.n > b.n ? 1 : 0 }[by];
-  wanted.sort((a, b) => first(INDEX[a], INDEX[b]) || a - b);
+  wanted = sorted([...INDEX.keys()].filter(k => (!text || INDEX[k].n.toLowerCase().includes(text)) && (!only || INDEX[k].c > 0)), by);
   for (const u of plots) u.destroy();
   plots.clear();
   seen.disconnect();
@@ -218,9 +218,9 @@ function refresh() {
   rank();
 }
 
-// rank lists the entities with the most incidents; a click filters for one.
+// rank lists the entities with the most incidents, in the order of the charts; a click filters for one.
 function rank() {
-  const top = wanted.filter(k => INDEX[k].c > 0).sort((a, b) => INDEX[b].c - INDEX[a].c || a - b).slice(0, RANKED);
+  const most = new Set(sorted(wanted.filter(k => INDEX[k].c > 0), "count").slice(0, RANKED)), top = wanted.filter(k => most.has(k));
   $("rank").replaceChildren(...top.map(k => {
     const item = document.createElement("li"), button = document.createElement("button"), e = INDEX[k];
     button.type = "button";
