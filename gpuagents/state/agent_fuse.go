@@ -45,7 +45,7 @@ func (s *agentState) fuse(ctx context.Context, data []byte) (Answer, error) {
 func checkNodes(n, width int) error {
 	if most := swarms.MaxState / (4 + 8 + 4*width); n > most {
 		return jobs.Errorf(
-			jobs.CodeInvalid, "fuse: %d nodes: ask for at most %d of this swarm, with nodes", n, most,
+			jobs.CodeInvalid, "fuse: %d nodes: ask for at most %d of this swarm (swarm fuse --nodes)", n, most,
 		)
 	}
 	return nil
