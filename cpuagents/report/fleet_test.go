@@ -84,7 +84,8 @@ func TestBrowserTools(t *testing.T) {
 		$("search").value = "00012"; refresh(); did.push(sections(), $("shown").textContent);
 		$("search").value = ""; $("only").checked = true; refresh(); did.push(sections());
 		INDEX[27].s = 2; refresh(); // of equal numbers of incidents the higher score is first
-		for (const first of ["#rank button", "#charts h2"]) did.push(document.querySelector(first).textContent.slice(0, 12));
+		for (const first of ["#rank button", "#charts h2"])
+			did.push(document.querySelector(first).textContent.slice(0, 12));
 		$("what").click();
 		setTimeout(() => setZoom([1700003000, 1700006000]), 300);
 		setTimeout(() => {

@@ -134,8 +134,8 @@ func (l *levels) lines(values map[string]float64, at time.Time) (rows []byte) {
 		last := append(l.last[name], max(values[name], by*m.ordinary))
 		l.last[name] = last[max(0, len(last)-sustained):]
 		sorted := slices.Sorted(slices.Values(l.last[name]))
-		rows = fmt.Appendf(rows, "{\"time\":%q,\"metric\":%q,\"value\":%.2f}\n", at.UTC().Format(time.RFC3339Nano), name,
-			sorted[len(sorted)/2]+by*m.effect*(l.noise.Float64()-0.5))
+		rows = fmt.Appendf(rows, "{\"time\":%q,\"metric\":%q,\"value\":%.2f}\n", at.UTC().Format(time.RFC3339Nano),
+			name, sorted[len(sorted)/2]+by*m.effect*(l.noise.Float64()-0.5))
 	}
 	return rows
 }

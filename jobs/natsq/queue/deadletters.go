@@ -49,8 +49,16 @@ type StoredLetter struct {
 // missed its deadline does not. Neither does a job whose submitter waits for it (waited) and must act, because the job
 // or its data are wrong.
 func NeedsLetter(r jobs.Result, waited bool) bool {
-	return r.Status == jobs.Failed && r.Error.Code != jobs.CodeCanceled && r.Error.Code != jobs.CodeDeadline &&
-		!(waited && (r.Error.Code == jobs.CodeInvalid || r.Error.Code == jobs.CodeInput))
+	if r.Status != jobs.Failed {
+		return false
+	}
+	switch r.Error.Code {
+	case jobs.CodeCanceled, jobs.CodeDeadline:
+		return false
+	case jobs.CodeInvalid, jobs.CodeInput:
+		return !waited
+	}
+	return true
 }
 
 // Put stores a letter and replaces an earlier one of the same job. The caller must have stored the
