@@ -225,7 +225,8 @@ func TestCircuitNeverFits(t *testing.T) {
 	r := startOn(t, cuda.Options{MemoryLimit: 64 << 20}, gpujobs.Options{CircuitMemory: 1 << 40})
 	refused(t, r, &gpujob.CircuitSpec{QASM: "qubit[24] q;", Return: []string{"samples"}, Shots: 1}, jobs.CodeInvalid,
 		"no measurement")
-	refused(t, r, &gpujob.CircuitSpec{QASM: "qubit[24] q;", Expect: []string{strings.Repeat("Z", 24)}}, jobs.CodeInvalid,
+	z := strings.Repeat("Z", 24)
+	refused(t, r, &gpujob.CircuitSpec{QASM: "qubit[24] q;", Expect: []string{z}}, jobs.CodeInvalid,
 		"24 qubits take 128 MiB, and the device has 64 of 64 MiB free; at most 22 qubits fit: ask for less")
 }
 

@@ -50,16 +50,16 @@ func TestCircuitSpec(t *testing.T) {
 		quantumSpec(", circuit: large.qasm", ""):           "a.yaml:5: invalid circuit: a text of 65537 bytes",
 		quantumSpec(", circuit: wrong.qasm", ""):           "a.yaml:5: invalid circuit: line 3, column 1: an op",
 		quantumSpec(", circuit: coins.qasm, step: x;", ""): "a.yaml:5: step: the cell quantum has its own",
-		quantumSpec(", circuit: coins.qasm", "vote: {candidates: [a, b]}"): "a.yaml:6: 2 candidates: the cell quantum " +
-			"votes between 4: [00 01 10 11]",
+		quantumSpec(", circuit: coins.qasm", "vote: {candidates: [a, b]}"): "a.yaml:6: 2 candidates: the cell " +
+			"quantum votes between 4: [00 01 10 11]",
 		quantumSpec(", circuit: coins.qasm", `vote: {candidates: ["11", "10", "01", "00"]}`): "a.yaml:6: candidates " +
 			`["11" "10" "01" "00"]: bit strings stand in the order of their numbers: write ["00" "01" "10" "11"]`,
 		quantumSpec(", circuit: coins.qasm, params: {qubits: 3}", ""): "a.yaml:5: invalid cell parameter: quantum: " +
 			"qubits = 3, and the circuit has 2",
 		quantumSpec(", circuit: coins.qasm", "hear: [decision]"): "a.yaml:6: invalid cell parameter: quantum: its " +
 			"agents hear nothing",
-		quantumSpec(", circuit: coins.qasm", "neighbours: {width: 16, height: 32}"): "a.yaml:6: neighbours: agents of " +
-			"the cell quantum have none",
+		quantumSpec(", circuit: coins.qasm", "neighbours: {width: 16, height: 32}"): "a.yaml:6: neighbours: agents " +
+			"of the cell quantum have none",
 		"name: x\naddressed: agent\nagents: 512\ncell: {circuit: coins.qasm}": "a.yaml:4: circuit: it is for the cell",
 	} {
 		_, err := ParseIn(files, "a.yaml", []byte(text))
