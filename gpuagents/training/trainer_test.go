@@ -242,7 +242,8 @@ func TestWrong(t *testing.T) {
 	} {
 		o := good()
 		change(&o)
-		if _, err := New(t.Context(), nil, o, nil); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
+		_, err := New(t.Context(), nil, o, nil)
+		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("New: %v, want %q", err, want)
 		}
 	}
