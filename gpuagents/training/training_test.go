@@ -162,7 +162,7 @@ func TestLearning(t *testing.T) {
 	ref.keep, ref.drop, ref.seed = 1/(1-0.25), 16384, 9
 	m, v := map[string][]float64{}, map[string][]float64{}
 	first, last := 0.0, 0.0
-	for step := range testkit.Of(300, 120) {
+	for step := range 120 { // later the two are apart, as any two trainings that round otherwise
 		b := randomBatch(rand.New(rand.NewPCG(6, uint64(step))), s, 32, 12, 0.2)
 		for n := range b.Sequences {
 			sum := int32(0)
