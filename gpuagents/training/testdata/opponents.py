@@ -252,9 +252,9 @@ def wall(args):
         torch.cuda.synchronize()
         return time.perf_counter() - began, first, last
 
-    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+    for dtype in (torch.float32, torch.bfloat16):
         for graphs, bucket in ((False, 1), (True, 50), (True, 10)):
-            if graphs and dtype == torch.float16:
+            if args.quick and (dtype, graphs, bucket) not in ((torch.float32, False, 1), (torch.float32, True, 10)):
                 continue
             took, first, last = run(dtype, graphs, bucket)
             if not last < first:
@@ -267,10 +267,10 @@ def wall(args):
 
 
 def timed(fn, reps, warm=3, seconds=3.0):
-    """Median of reps runs, or of five and as many as the seconds allow."""
+    """Median of reps runs, or of three and as many as the seconds allow."""
     took = []
     for i in range(reps + warm):
-        if i >= warm + 5 and sum(took) > 1000 * seconds:
+        if i >= warm + 3 and sum(took) > 1000 * seconds:
             break
         a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         a.record()
@@ -366,8 +366,10 @@ def compile_worker(hidden, agents, reps, barrier, lock):
 def steps(args):
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     loss = torch.compile(cross, dynamic=False)
-    for hidden in (8, 16, 32):
+    for hidden in () if args.no_cudnn else (8, 16, 32):
         for dtype in (torch.bfloat16, torch.float16, torch.float32):
+            if dtype == torch.float16 and hidden > 8:
+                continue  # an illegal access in PyTorch 2.11, which ends the process
             made = make(hidden, dtype, args.agents)
             # The gradient of cuDNN beside the gradient of the unrolled cell, of few agents.
             few = [made[0][:, :64].contiguous(), made[1][:, :64].contiguous()]
@@ -377,7 +379,7 @@ def steps(args):
             far = max(float((p.grad.float() - g).norm() / g.norm()) for p, g in zip(made[2].parameters(), one))
             for chunks in map(int, args.chunks.split(",")):
                 try:
-                    ms = timed(step_cudnn(*made, chunks, loss), args.reps)
+                    ms = timed(step_cudnn(*made, chunks, loss), args.reps, 1)
                     tell(name="cudnn", hidden=hidden, dtype=str(dtype)[6:], agents=args.agents, chunks=chunks,
                          ms=round(ms, 3), gradients_differ=round(far, 5))
                 except Exception as e:
@@ -515,6 +517,8 @@ def main():
     ap.add_argument("--chunks", default="1,4,16", help="parts of the agents for cuDNN, each tried")
     ap.add_argument("--workers", type=int, default=6)
     ap.add_argument("--no-compile", action="store_true")
+    ap.add_argument("--no-cudnn", action="store_true")
+    ap.add_argument("--quick", action="store_true", help="the two forms that were fastest alone")
     args = ap.parse_args()
     mp.set_start_method("spawn")
     {"golden": golden, "adam": adam, "steps": steps, "wall": wall, "folds": folds}[args.part](args)
