@@ -86,6 +86,15 @@ func (r *trainRun) options() training.Options {
 	}
 }
 
+// model returns the name of the model. Models of a tenant begin with its name, as its jobs do: the place
+// of models is the same for all tenants.
+func (r *trainRun) model() string {
+	if of := jobs.OwnerOf(r.job); !of.Shared() {
+		return of.Tenant + "--" + r.spec.Model
+	}
+	return r.spec.Model
+}
+
 // begin reads the arrays, and makes the trainer from a checkpoint or from the start.
 func (r *trainRun) begin(ctx context.Context) (err error) {
 	if r.data, err = r.readData(); err != nil {
@@ -105,10 +114,8 @@ func (r *trainRun) begin(ctx context.Context) (err error) {
 			len(c.state.Epochs)+1)
 	} else {
 		r.state = trainState{Digest: r.data.digest}
-		// A model of the name, which is not of an earlier attempt, would be in the way in the end.
-		if _, _, err := model.ReadManifest(ctx, r.h.o.Models, r.spec.Model); !errors.Is(err, model.ErrNotFound) {
-			return jobs.Errorf(jobs.CodeInvalid, "spec.model %s: there is a model of that name: choose another name, "+
-				"or delete it first (exoswarm model delete)", r.spec.Model)
+		if err := r.nameIsFree(ctx); err != nil {
+			return err
 		}
 		if r.trainer, err = training.New(ctx, dev, r.options(), nil); err != nil {
 			return r.classed(err)
@@ -116,6 +123,23 @@ func (r *trainRun) begin(ctx context.Context) (err error) {
 	}
 	r.stored = time.Now()
 	return nil
+}
+
+// nameIsFree returns an error if there is a model of the name. It is not of an earlier attempt, whose
+// checkpoint would be there, so it would be in the way in the end.
+func (r *trainRun) nameIsFree(ctx context.Context) error {
+	if err := jobs.CheckID("spec.model", r.model()); err != nil {
+		return err
+	}
+	_, _, err := model.ReadManifest(ctx, r.h.o.Models, r.model())
+	switch {
+	case errors.Is(err, model.ErrNotFound):
+		return nil
+	case err == nil, errors.Is(err, model.ErrCorrupt), errors.Is(err, model.ErrMismatch):
+		return jobs.Errorf(jobs.CodeInvalid, "spec.model %s: there is a model of that name: choose another name, or "+
+			"delete it first (exoswarm model delete)", r.model())
+	}
+	return jobs.Retry(err)
 }
 
 // classed gives an error of the trainer its class. A batch is cut into parts that fit, so a device
@@ -257,7 +281,7 @@ func (r *trainRun) finish(ctx context.Context) (_ any, err error) {
 	}
 	r.left = append(r.left, best)
 	out := &gpujob.TrainOutput{
-		Name: r.spec.Model, Best: r.state.Best, Epochs: r.state.Epochs, Steps: r.state.Steps,
+		Name: r.model(), Best: r.state.Best, Epochs: r.state.Epochs, Steps: r.state.Steps,
 	}
 	if r.spec.HeldOut > 0 {
 		width := r.spec.Predictions()
@@ -284,7 +308,7 @@ func (r *trainRun) finish(ctx context.Context) (_ any, err error) {
 	if err := safetensors.Write(&file, r.tensors(w)); err != nil {
 		return nil, err
 	}
-	m, digest, err := model.Save(ctx, r.h.o.Models, r.spec.Model, file.Bytes())
+	m, digest, err := model.Save(ctx, r.h.o.Models, r.model(), file.Bytes())
 	if errors.Is(err, model.ErrExists) {
 		return nil, jobs.Errorf(jobs.CodeInput, "spec.model: %v; the checkpoint is kept: exoswarm train --continue %s "+
 			"--out NAME stores it under another name", err, r.job.ID)

@@ -215,6 +215,19 @@ func fill(data []byte, with ...byte) {
 	}
 }
 
+// TestTrainTenant: the models of a tenant begin with its name.
+func TestTrainTenant(t *testing.T) {
+	r := startTraining(t)
+	j, err := gpujob.NewJob("acme--j", sequences(1))
+	testkit.NoError(t, "NewJob", err)
+	j.Tenant = "acme"
+	out, err := r.Jobs()[gpujob.KindTrain](t.Context(), j, func(any) {})
+	testkit.NoError(t, "train", err)
+	if got := out.(*gpujob.TrainOutput); got.Name != "acme--m" || got.Weights != r.weights(t, "acme--m") {
+		t.Errorf("the model of a tenant is %s with %s, want acme--m", got.Name, got.Weights)
+	}
+}
+
 // TestTrainRoom: a training that its device has no room for is refused with the bytes, and is not tried
 // again.
 func TestTrainRoom(t *testing.T) {
