@@ -79,9 +79,11 @@ var gradLosses = []string{
 	"sum(normalize(x * v) * b)", "max(x * v)", "min(x * v)", "sum(row_max(x) * v)", "sum(row_min(x * b) * u)",
 	"sum(row_sum(x * v) * u)", "sum(row_mean(x) * v * v)", "sum(col_sum(x * v) * b)", "mean(col_mean(x * x))",
 	"mean(square(matmul(x, w)))", "sum(matmul(matmul(x * v, w), z) * b)", "sum(tanh(matmul(x, w)) * u)",
-	"sum(matmul(x, w))", "sum(gather(t, i) * v)", "sum(square(gather(t, i)) * x)", "sum(x)", "mean(b + v)", "sum(x / b)",
+	"sum(matmul(x, w))", "sum(gather(t, i) * v)", "sum(square(gather(t, i)) * x)", "sum(x)", "mean(b + v)",
+	"sum(x / b)",
 	"sum(x * a) * c", "sum(v) where x > 1", "mean(x * v) where v < 1", "sum(bf16(x) * v)", "sum(v) * c * a",
-	"mean(b * b + c + v)", "sum(v * b)", "sum(x * len(v))", "mean(log(softmax(matmul(x, w))) * v)", "sum(x + v + b + c + a)",
+	"mean(b * b + c + v)", "sum(v * b)", "sum(x * len(v))", "mean(log(softmax(matmul(x, w))) * v)",
+	"sum(x + v + b + c + a)",
 }
 
 // TestGrad: the derivatives of all operations are central differences, in float64.
@@ -221,12 +223,16 @@ func TestRandomGradKernels(t *testing.T) {
 // elements.
 func TestGradCorners(t *testing.T) {
 	in := map[string]expr.Array{
-		"x": vector(-1, 0, 2, 2), "y": vector(-1, 3, 2, 0), "c": vector(5), "i": {Data: device.Bytes([]int32{-3, 1, 1, 9}), Rows: 4},
+		"x": vector(-1, 0, 2, 2), "y": vector(-1, 3, 2, 0), "c": vector(5),
+		"i": {Data: device.Bytes([]int32{-3, 1, 1, 9}), Rows: 4},
 		"t": vector(1, 2, 3),
 	}
 	sources := []expr.Source{
-		{Name: "x", Type: ir.F32, Rows: 4}, {Name: "y", Type: ir.F32, Rows: 4}, {Name: "c", Type: ir.F32, Rows: 1},
-		{Name: "i", Type: ir.I32, Rows: 4}, {Name: "t", Type: ir.F32, Rows: 3},
+		{Name: "x", Type: ir.F32, Rows: 4},
+		{Name: "y", Type: ir.F32, Rows: 4},
+		{Name: "c", Type: ir.F32, Rows: 1},
+		{Name: "i", Type: ir.I32, Rows: 4},
+		{Name: "t", Type: ir.F32, Rows: 3},
 	}
 	for text, want := range map[string][]float32{
 		"grad(sum(relu(x)), x)":                 {0, 0, 1, 1},

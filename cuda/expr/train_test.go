@@ -75,8 +75,10 @@ func TestAutograd(t *testing.T) {
 func TestAdam(t *testing.T) {
 	const text = "mean(square(matmul(x, w) + b - y))"
 	sources := []expr.Source{
-		{Name: "x", Type: ir.F32, Rows: 4, Width: 2}, {Name: "y", Type: ir.F32, Rows: 4},
-		{Name: "w", Type: ir.F32, Rows: 2, Width: 1}, {Name: "b", Type: ir.F32, Rows: 1, Width: 1},
+		{Name: "x", Type: ir.F32, Rows: 4, Width: 2},
+		{Name: "y", Type: ir.F32, Rows: 4},
+		{Name: "w", Type: ir.F32, Rows: 2, Width: 1},
+		{Name: "b", Type: ir.F32, Rows: 1, Width: 1},
 	}
 	in := map[string]expr.Array{
 		"x": {Data: device.Bytes([]float32{1, 2, -1, 0.5, 3, -2, 0.25, 1}), Rows: 4}, "y": vector(1, -2, 0.5, 3),
@@ -138,7 +140,9 @@ func TestTrainingErrors(t *testing.T) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
-	wide := []expr.Source{{Name: "x", Type: ir.F32, Rows: 5, Width: 100}, {Name: "w", Type: ir.F32, Rows: 100, Width: 2}}
+	wide := []expr.Source{
+		{Name: "x", Type: ir.F32, Rows: 5, Width: 100}, {Name: "w", Type: ir.F32, Rows: 100, Width: 2},
+	}
 	if _, err := expr.ParseTraining("sum(matmul(x, w))", []string{"w"}, expr.DefaultAdam, false, wide...); err == nil ||
 		!strings.Contains(err.Error(), "matmul of 100 and 2 columns has no fixed order") {
 		t.Errorf("a product of 100 columns: %v", err)
@@ -215,7 +219,8 @@ func TestAutoencoder(t *testing.T) {
 		rows := []int64{32, 1, 8, 1}[i]
 		for at := range sets {
 			sets[at][name] = memory(values[name], rows)
-			sets[at][m], sets[at][v] = memory(make([]float32, len(values[name])), rows), memory(make([]float32, len(values[name])), rows)
+			zero := make([]float32, len(values[name]))
+			sets[at][m], sets[at][v] = memory(zero, rows), memory(zero, rows)
 		}
 	}
 	losses := memory(make([]float32, steps), int64(steps))

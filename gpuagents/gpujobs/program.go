@@ -122,7 +122,7 @@ func (r *programRun) run() (_ any, err error) {
 			}
 		}
 	}
-	r.ctx = ctx // the context of a job that is asked to finish has ended
+	r.ctx = ctx                               // the context of a job that is asked to finish has ended
 	if err := r.checkpoint(ctx); err != nil { // for jobs that go on behind this one
 		return nil, err
 	}
@@ -219,8 +219,8 @@ func (r *programRun) steps(ctx context.Context, n int) error {
 	}
 	for i, v := range losses {
 		if v-v != 0 {
-			return jobs.Errorf(jobs.CodeInput, "step %d: the loss is %v: use a lower rate, and see that the arrays are of "+
-				"size 1; the checkpoint before is kept", r.state.step+i+1, v)
+			return jobs.Errorf(jobs.CodeInput, "step %d: the loss is %v: use a lower rate, and see that the arrays are "+
+				"of size 1; the checkpoint before is kept", r.state.step+i+1, v)
 		}
 	}
 	r.state.losses = append(r.state.losses, losses...)
@@ -242,8 +242,8 @@ func (r *programRun) finish() (any, error) {
 			return nil, fmt.Errorf("train_program: weight %s: %w", name, err)
 		}
 		if slices.ContainsFunc(gpujob.Decode[float32](a.Data), func(v float32) bool { return v-v != 0 }) {
-			return nil, jobs.Errorf(jobs.CodeInput, "step %d: weight %s is not finite: use a lower rate; the checkpoint "+
-				"before is kept", r.state.step, name)
+			return nil, jobs.Errorf(jobs.CodeInput, "step %d: weight %s is not finite: use a lower rate; the "+
+				"checkpoint before is kept", r.state.step, name)
 		}
 		names, arrays = append(names, "weight-"+name), append(arrays, &a)
 	}

@@ -229,11 +229,16 @@ func TestTrainProgramErrors(t *testing.T) {
 		"spec.rate 0: use a number above 0":       func(s *gpujob.TrainProgramSpec) { s.Rate = 0 },
 		"spec.rate NaN":                           func(s *gpujob.TrainProgramSpec) { s.Rate = math.NaN() },
 		"spec.decay 2: use 0 to 1":                func(s *gpujob.TrainProgramSpec) { s.Decay = 2 },
-		`weight "b": use an array that the text`:  func(s *gpujob.TrainProgramSpec) { s.Expr = "mean(square(matmul(matmul(x, w), z) - x))" },
-		"use one output, the loss":                func(s *gpujob.TrainProgramSpec) { s.Expr += "; k = sum(x)" },
-		"the loss is f32 with rows of 6":          func(s *gpujob.TrainProgramSpec) { s.Expr = "matmul(tanh(matmul(x, w) + b), z) + c - x" },
+		`weight "b": use an array that the text`: func(s *gpujob.TrainProgramSpec) {
+			s.Expr = "mean(square(matmul(matmul(x, w), z) - x))"
+		},
+		"use one output, the loss": func(s *gpujob.TrainProgramSpec) { s.Expr += "; k = sum(x)" },
+		"the loss is f32 with rows of 6": func(s *gpujob.TrainProgramSpec) {
+			s.Expr = "matmul(tanh(matmul(x, w) + b), z) + c - x"
+		},
 		"has no fixed order": func(s *gpujob.TrainProgramSpec) {
-			w, b, z := gpujob.From(make([]float32, 420), 6, 70), gpujob.From(make([]float32, 70), 1, 70), gpujob.From(make([]float32, 420), 70, 6)
+			values := make([]float32, 420)
+			w, b, z := gpujob.From(values, 6, 70), gpujob.From(values[:70], 1, 70), gpujob.From(values, 70, 6)
 			s.Weights["w"], s.Weights["b"], s.Weights["z"] = &w, &b, &z
 		},
 		"cumsum has no derivative here": func(s *gpujob.TrainProgramSpec) {

@@ -15,8 +15,8 @@ func TestTrainProgram(t *testing.T) {
 	b := save(t, "b.npy", []float32{0}, 1, 1)
 	folder := filepath.Join(t.TempDir(), "weights")
 	args := []string{
-		"--program", "mean(square(matmul(x, w) * a + b - y))", "--in", "x=" + x, "--in", "y=" + y, "--param", "w=2x1", "--param",
-		"b=" + b, "--set", "a=1", "--rate", "0.05", "--out", folder,
+		"--program", "mean(square(matmul(x, w) * a + b - y))", "--in", "x=" + x, "--in", "y=" + y, "--param", "w=2x1",
+		"--param", "b=" + b, "--set", "a=1", "--rate", "0.05", "--out", folder,
 	}
 	stdout, stderr, err := runTrain(t, url, append(args, "--steps", "400", "--id", "first")...)
 	if err != nil || !strings.HasPrefix(stdout, "LOSS") {

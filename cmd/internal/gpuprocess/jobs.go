@@ -56,7 +56,8 @@ func takeJobs(p *command.AgentProcess, s *settings, agent *gpuagents.Agent, mode
 		models = nil
 	}
 	handlers, err := gpujobs.New(gpujobs.Options{
-		Kernels: kernels.Run, Models: models, TrainPrograms: s.trainJobs > 0, TrainTimeout: s.trainTimeout, TrainCheckpoint: s.trainCheckpoint,
+		Kernels: kernels.Run, Models: models, TrainPrograms: s.trainJobs > 0, TrainTimeout: s.trainTimeout,
+		TrainCheckpoint: s.trainCheckpoint,
 		Slot: func(ctx context.Context, bytes int64) (gpujobs.Slot, error) {
 			place, err := agent.TakeSlot(ctx, bytes)
 			if err != nil {

@@ -168,7 +168,10 @@ func TestNoJobs(t *testing.T) {
 		{[]string{"--gpu-jobs", "0"}, nil},
 		{[]string{"--snapshots", place}, without(gpujob.KindKernel)},
 		{nil, without(gpujob.KindKernel, gpujob.KindTrain)},
-		{[]string{"--snapshots", place, "--train-jobs", "0"}, without(gpujob.KindKernel, gpujob.KindTrain)},
+		{
+			[]string{"--snapshots", place, "--train-jobs", "0"},
+			without(gpujob.KindKernel, gpujob.KindTrain, gpujob.KindTrainProgram),
+		},
 	} {
 		agent := r.spawn(t, c.args...)
 		served, err := r.conn.Registry.Served(t.Context(), jobs.PoolGPU)

@@ -128,8 +128,8 @@ func (w *writer) sumsKernel() {
 			w.line("at -= %du;", x*g)
 		}
 		w.line("if (threadIdx.x + q * %du < %du)", sumThreads, tiles)
-		w.line("  x_tile(stage + left * %d, x * %d, stage + right * %d, g * %d, here, tile[q]);", stride, stride, stride,
-			stride)
+		w.line("  x_tile(stage + left * %d, x * %d, stage + right * %d, g * %d, here, tile[q]);", stride, stride,
+			stride, stride)
 		w.line("}")
 	}
 	if ends > 0 {
