@@ -219,8 +219,8 @@ func (r *programRun) steps(ctx context.Context, n int) error {
 	}
 	for i, v := range losses {
 		if v-v != 0 {
-			return jobs.Errorf(jobs.CodeInput, "step %d: the loss is %v: use a lower rate, and see that the arrays are "+
-				"of size 1; the checkpoint before is kept", r.state.step+i+1, v)
+			return jobs.Errorf(jobs.CodeInput, "step %d: the loss is %v: use a lower rate, and see that the "+
+				"arrays are of size 1; the checkpoint before is kept", r.state.step+i+1, v)
 		}
 	}
 	r.state.losses = append(r.state.losses, losses...)

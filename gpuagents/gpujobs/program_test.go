@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -278,7 +277,8 @@ func TestTrainProgramLarge(t *testing.T) {
 	if a := out.Weights["w"]; a.Object != "gpu-j-weight-w" || out.Loss > 4000 {
 		t.Errorf("the weights are %q with %d bytes, the loss is %v", a.Object, len(a.Data), out.Loss)
 	}
-	if got := fmt.Sprint(len(r.store.all[jobs.Owner{Tenant: jobs.DefaultTenant}.Named("gpu-j-weight-w")])); got != "400000" {
-		t.Errorf("the object has %s bytes", got)
+	name := jobs.Owner{Tenant: jobs.DefaultTenant}.Named("gpu-j-weight-w")
+	if got := len(r.store.all[name]); got != 400_000 {
+		t.Errorf("the object has %d bytes", got)
 	}
 }
