@@ -92,7 +92,7 @@ func (t *Training) update(name string, w, g, step, root Value) {
 		n := *w.n
 		n.Imm = uint64(len(p.g.Inputs))
 		if len(p.g.Inputs) >= MaxInputs {
-			return p.fail(ErrLimit, "a program has at most %d inputs, of which each weight has three", MaxInputs)
+			return p.fail(ErrLimit, "a program has at most %d inputs, and each weight has three", MaxInputs)
 		}
 		v := p.add(n)
 		p.g.Inputs = append(p.g.Inputs, ir.Input{Name: name, Node: v.n})

@@ -1,4 +1,4 @@
-// Sums of rows. The operands of a run of rows are columns in shared memory, of which each begins at a
+// Sums of rows. The operands of a run of rows are columns in shared memory. Each column begins at a
 // multiple of 16 bytes.
 
 // x_tile adds the products of four columns of a and four of b, row by row, to 16 sums. The columns of a

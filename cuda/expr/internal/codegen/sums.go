@@ -18,7 +18,7 @@ var sumsPrelude string
 // step of an autoencoder took 2.40 ms in place of 2.14, and with two rows of a thread 3.06 (H200).
 const sumThreads = ir.RunRows
 
-// twoBlocks is the maximum of shared memory of a block, of which two fit a multiprocessor.
+// twoBlocks is the maximum of shared memory of a block with which two blocks fit a multiprocessor.
 const twoBlocks = 100 << 10
 
 // sum is one sum of rows of a kernel: the place of its elements among all sums of the kernel, and the
