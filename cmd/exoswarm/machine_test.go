@@ -127,7 +127,8 @@ func transfer(ctx context.Context, t *testing.T) {
 	}
 }
 
-// hold writes to a quarter of the free memory, at most 4 GiB, and holds it until ctx ends.
+// hold writes to half of the free memory, at most 8 GiB, and holds it until ctx ends. In its first minutes the
+// detector has seen other tests take half of that.
 func hold(ctx context.Context, t *testing.T) {
 	proc, err := procfs.NewFS("/proc")
 	if err != nil {
@@ -139,7 +140,7 @@ func hold(ctx context.Context, t *testing.T) {
 		t.Errorf("proc.Meminfo: %v", err)
 		return
 	}
-	held := make([]byte, min(*free.MemAvailable<<10/4, 4<<30))
+	held := make([]byte, min(*free.MemAvailable<<10/2, 8<<30))
 	for i := 0; i < len(held) && ctx.Err() == nil; i += os.Getpagesize() {
 		held[i] = 1
 	}
