@@ -180,7 +180,7 @@ func (t *training) submit(
 	if err != nil {
 		return err
 	}
-	j.Tenant, j.Submitted = tenant, time.Now().UTC()
+	j.Tenant, j.Submitted, j.Waited = tenant, time.Now().UTC(), true
 	cmd.PrintErrf("job %s: exoswarm job watch %s shows it, exoswarm job cancel %s ends it\n", id, id, id)
 	out, shown := &gpujob.TrainOutput{}, 0
 	r, err := execute(cmd, c, j, out, func(data json.RawMessage) {
