@@ -206,8 +206,8 @@ struct Net {
     }
   }
 
-  // The sums of the gates r, z, and of the inputs' and the units' part of n: of the lane's agents m and m + 1, units 2 j
-  // and 2 j + 1 of its piece. a has their units and inputs as numbers.
+  // The sums of the gates r, z, and of the inputs' and the units' part of n: of the lane's agents m and m + 1, units
+  // 2 j and 2 j + 1 of its piece. a has their units and inputs as numbers.
   __device__ __forceinline__ void sums(float (*sum)[4], const Bytes (*a)[ALL], int m, int j) const {
     const unsigned lane = threadIdx.x % 32;
     const int zero[4] = {0, 0, 0, 0};
@@ -218,7 +218,8 @@ struct Net {
       const uint4 b = shared->bias[j][gate][lane % 4];
       int middle[4] = {(int)b.x, (int)b.y, (int)b.z, (int)b.w}, high[4] = {0, 0, 0, 0};
       if (chunks == 1) {
-        const uint2 w = HIDDEN == 8 ? weights[HIDDEN == 8 ? base : 0] : ((const uint2 *)shared->weights)[base * 32 + lane];
+        const uint2 w = HIDDEN == 8 ? weights[HIDDEN == 8 ? base : 0]
+            : ((const uint2 *)shared->weights)[base * 32 + lane];
         const Bytes u = a[m][first], v = a[m + 1][first];
         if (HIDDEN == 8) {
           mma32(middle, middle, u.high, v.high, u.low, v.low, w.x, w.y);

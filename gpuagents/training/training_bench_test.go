@@ -22,8 +22,8 @@ import (
 
 var (
 	benchAgents     = flag.Int("agents", 0, "agents of BenchmarkStep; 0: 1,000,000, and 1,000 on the host device")
-	benchParameters = flag.Int64("parameters", 0, "weights of BenchmarkAdam; 0: 1,000,000,000, and 1,000,000 on the host device")
-	benchAnswers    = flag.String("answers", "", "answers.csv of knowledge tracing, with the columns fold, uid, concepts, responses")
+	benchParameters = flag.Int64("parameters", 0, "weights of BenchmarkAdam; 0: 1,000,000,000, on the host 1,000,000")
+	benchAnswers    = flag.String("answers", "", "answers of knowledge tracing: fold, uid, concepts, responses")
 	benchFolds      = flag.Int("folds", 5, "folds of BenchmarkFolds")
 )
 

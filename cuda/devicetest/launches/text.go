@@ -40,8 +40,9 @@ func (c Texts) Test(t *testing.T) {
 		t.Run(kernel, func(t *testing.T) {
 			source, _ := kernels.Lookup(kernel)
 			source.Code = c.Shims + source.Code
-			program := emulation.Compile(t, cmp.Or(c.Program, "emulate_tally.cpp"), source, slices.Concat(emulation.Exact,
-				emulation.Sanitized, c.Options, []string{fmt.Sprintf("-DPARAMS=%d", len(source.Params))})...)
+			options := slices.Concat(emulation.Exact, emulation.Sanitized, c.Options)
+			program := emulation.Compile(t, cmp.Or(c.Program, "emulate_tally.cpp"), source,
+				append(options, fmt.Sprintf("-DPARAMS=%d", len(source.Params)))...)
 			r := rand.New(rand.NewPCG(33, 34))
 			for range c.Count {
 				n := c.Size(r)

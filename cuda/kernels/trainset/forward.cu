@@ -1,5 +1,5 @@
-// train_forward_h8 and its like step agents through the moments of a window; see trainset.go. A warp has 16 or 32 agents
-// from the first to the last moment. What a moment reads is read a moment ahead.
+// train_forward_h8 and its like step agents through the moments of a window; see trainset.go. A warp has 16 or 32
+// agents from the first to the last moment. What a moment reads is read a moment ahead.
 extern "C" __global__ void __launch_bounds__(128)
 KERNEL_NAME(const unsigned *table, const short *rows, const int *numbers, unsigned embedded, const unsigned *lengths,
             float *carry, short *states, unsigned agents, unsigned moments) {

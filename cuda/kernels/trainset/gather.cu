@@ -1,6 +1,6 @@
-// train_gather makes the gradient of sums, and its norm; see trainset.go. A block takes a super tile of the gradient at a
-// time, and a warp a tile. The last block to end adds up the sums of the super tiles, at most as many as a super tile has
-// elements.
+// train_gather makes the gradient of sums, and its norm; see trainset.go. A block takes a super tile of the gradient
+// at a time, and a warp a tile. The last block to end adds up the sums of the super tiles, at most as many as a super
+// tile has elements.
 
 #define ROW 128              // elements that a warp adds at once
 #define SUPER_TILES 16       // tiles of a super tile

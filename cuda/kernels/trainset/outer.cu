@@ -1,8 +1,8 @@
 // train_outer_h8 and its like add up the gradients of the weights of gates; see trainset.go. They are products of
-// matrices over agents: of gradients of gates, and of units before and inputs. A block turns the numbers of 64 agents, of
-// smaller classes of 128 or 256, around in shared memory, byte by byte, and reads the next ones meanwhile. Each of its
-// warps has sums of a moment for 16 units of some gates, and eight units and eight inputs, in its registers, until the run
-// or what sums can hold ends.
+// matrices over agents: of gradients of gates, and of units before and inputs. A block turns the numbers of 64
+// agents, of smaller classes of 128 or 256, around in shared memory, byte by byte, and reads the next ones meanwhile.
+// Each of its warps has sums of a moment for 16 units of some gates, and eight units and eight inputs, in its
+// registers, until the run or what sums can hold ends.
 
 #define GROUPS COLUMNS        // of eight units and eight inputs
 #define ROLES (2 * GROUPS)    // of warps that share agents: a group, and a half of the gates' units or gates
@@ -68,7 +68,9 @@ struct Outer {
   }
 
   // Of sum s: its matrix, and whether its other factor are inputs.
-  static __device__ __forceinline__ int matrix_of(int s) { return HIDDEN == 8 ? 0 : s < 2 * CHUNKS ? s / 2 : s - CHUNKS; }
+  static __device__ __forceinline__ int matrix_of(int s) {
+    return HIDDEN == 8 ? 0 : s < 2 * CHUNKS ? s / 2 : s - CHUNKS;
+  }
   static __device__ __forceinline__ bool has_inputs(int s, unsigned half) {
     if (HIDDEN == 16 && s == 2) return half == 1;
     return s < 4 ? s % 2 == 1 : s == 4;

@@ -1,7 +1,7 @@
 // train_score_h8 and its like make predictions, losses and the gradients of the readout; see trainset.go. Four lanes
-// have an agent and go through the moments of a run, four at a time: each has the units of a piece of all four, and makes
-// the loss of one. They add up the gradients of a row of the readout, with items until the row changes, and else of two
-// candidates at a time.
+// have an agent and go through the moments of a run, four at a time: each has the units of a piece of all four, and
+// makes the loss of one. They add up the gradients of a row of the readout, with items until the row changes, and
+// else of two candidates at a time.
 
 #define LEAST_PROBABILITY 5.9604644775390625e-8f // 2^-24
 
@@ -78,16 +78,17 @@ struct RowSums {
     if (threadIdx.x % 32 >= 4) clear();
   }
   static __device__ __forceinline__ long long other(long long v, int d) {
-    const unsigned low = __shfl_xor_sync(FULL, (unsigned)v, d), high = __shfl_xor_sync(FULL, (unsigned)((u64)v >> 32), d);
+    const unsigned low = __shfl_xor_sync(FULL, (unsigned)v, d);
+    const unsigned high = __shfl_xor_sync(FULL, (unsigned)((u64)v >> 32), d);
     return (long long)((u64)high << 32 | low);
   }
 };
 
 extern "C" __global__ void __launch_bounds__(128)
 KERNEL_NAME(const unsigned *readout, const short *states, const int *items, const int *targets,
-            const unsigned *lengths, unsigned candidates, unsigned readout_rows, unsigned train, unsigned drop, float keep,
-            unsigned long long seed, unsigned step, unsigned first, const unsigned *control, short *gradients,
-            unsigned *masks, float *predictions, unsigned long long *sums, unsigned long long *totals,
+            const unsigned *lengths, unsigned candidates, unsigned readout_rows, unsigned train, unsigned drop,
+            float keep, unsigned long long seed, unsigned step, unsigned first, const unsigned *control,
+            short *gradients, unsigned *masks, float *predictions, unsigned long long *sums, unsigned long long *totals,
             unsigned agents, unsigned moments) {
   // Of a moment: logits, then by what they are below the largest one; and what that is the share of.
   __shared__ float logits[128][AGENT_MOST_CANDIDATES + 1], shares[128][AGENT_MOST_CANDIDATES + 1];

@@ -6,7 +6,8 @@
 __device__ __forceinline__ int scale_of(unsigned weight, unsigned bias, float most_weight, float most_bias) {
   const float w = __uint_as_float(weight), b = __uint_as_float(bias);
   int e = MOST_SCALE;
-  while (e > LEAST_SCALE && (__fmul_rn(w, power_of_two(e)) > most_weight || __fmul_rn(b, power_of_two(e + BIAS_BITS)) > most_bias))
+  while (e > LEAST_SCALE && (__fmul_rn(w, power_of_two(e)) > most_weight ||
+                             __fmul_rn(b, power_of_two(e + BIAS_BITS)) > most_bias))
     e--;
   return e;
 }
@@ -60,8 +61,10 @@ train_table(const float *weights, unsigned *control, unsigned *table, unsigned *
       numbers[i - s.gates] = (short)fixed_of((double)v, wr);
     } else if (i >= biases) {
       const unsigned at = (unsigned)i - biases, which = at / units, j = at % units;
-      if (which < 4)
-        table[TABLE_BIASES + 4 * j + which] = (unsigned)fixed_of(table_bias(weights + biases, units, which, j), w + BIAS_BITS);
+      if (which < 4) {
+        const double bias = table_bias(weights + biases, units, which, j);
+        table[TABLE_BIASES + 4 * j + which] = (unsigned)fixed_of(bias, w + BIAS_BITS);
+      }
     } else {
       const unsigned at = (unsigned)i, input = at >= 3 * s.square, k = at - input * 3 * s.square;
       gates[k / units * 2 * units + input * units + k % units] = (short)fixed_of((double)table_weight(s, at, v), w);

@@ -4,7 +4,8 @@
 // operation and the order of each sum is in RFC 0073.
 //
 // P is the class of the cell, 8, 16 or 32, N are the agents of a launch, and T its moments; T*N is less
-// than 2^31. Arrays by moment and agent have the index t*N+n. A run is Run moments in a row, the first at a multiple of Run.
+// than 2^31. Arrays by moment and agent have the index t*N+n. A run is Run moments in a row, the first
+// at a multiple of Run.
 package trainset
 
 import (
@@ -57,8 +58,9 @@ const (
 //
 // In training, with train of 1, every target of 0 and more adds its loss to totals, and its gradient to
 // sums, int64[readout_rows*P+Padded(readout_rows)]. gradients, int16[T][N][elements], are numbers by
-// 2^GradientBits, and 0 without a target. masks, uint32[T][N], has a bit for each unit that drop leaves in; unit k of moment
-// t of agent n is out if half k%2 of word k%8/2 of Philox(seed; first+n, t, k/8, step) is less than drop.
+// 2^GradientBits, and 0 without a target. masks, uint32[T][N], has a bit for each unit that drop leaves in;
+// unit k of moment t of agent n is out if half k%2 of word k%8/2 of Philox(seed; first+n, t, k/8, step) is
+// less than drop.
 //
 // Otherwise predictions, float32[T][N][elements], are written where an item is 0 or more, or for all
 // moments of agents with candidates; targets add their loss, and the other arrays are not used.

@@ -45,7 +45,7 @@ def read(path):
 
 
 def windows(students):
-    """Inputs, skills asked and answers of windows, -1 where nothing is asked, and lengths; on the GPU but the lengths."""
+    """Inputs, skills asked and answers of windows, -1 where nothing is asked, on the GPU; and lengths."""
     x, q, y, n = [], [], [], []
     for _, skills, right in students:
         i = skills + SKILLS * right
@@ -78,7 +78,8 @@ class Tracer(nn.Module):
 
 def loss_of(logits, y):
     asked = (y >= 0).float()
-    return (F.binary_cross_entropy_with_logits(logits, y.clamp(min=0).float(), reduction="none") * asked).sum() / asked.sum()
+    each = F.binary_cross_entropy_with_logits(logits, y.clamp(min=0).float(), reduction="none")
+    return (each * asked).sum() / asked.sum()
 
 
 def auc(p, y):
@@ -177,7 +178,9 @@ def folds(args):
                  epochs=result[2])
         return got
 
-    settings = {kind: [tuple(json.loads(text))] if (text := getattr(args, kind)) else all for kind, all in SETTINGS.items()}
+    settings = {}
+    for kind, all in SETTINGS.items():
+        settings[kind] = [tuple(json.loads(getattr(args, kind)))] if getattr(args, kind) else all
     got = all_of([(0, kind, s) for kind, all in settings.items() for s in all])
     best = {kind: max(all, key=lambda s: got[0, kind, s][0]) for kind, all in settings.items()}
     got |= all_of([(fold, kind, s) for kind, s in best.items() for fold in range(1, 5)])
@@ -354,8 +357,8 @@ def compile_worker(hidden, agents, reps, barrier, lock):
         with lock:
             if not error:
                 ms = timed(step, reps, 1)
-                tell(name="compiled", hidden=hidden, dtype=str(dtype)[6:], agents=agents, chunks=chunks, ms=round(ms, 3),
-                     peak_gb=round(torch.cuda.max_memory_allocated() / 1e9, 1))
+                tell(name="compiled", hidden=hidden, dtype=str(dtype)[6:], agents=agents, chunks=chunks,
+                     ms=round(ms, 3), peak_gb=round(torch.cuda.max_memory_allocated() / 1e9, 1))
             else:
                 tell(name="compiled", hidden=hidden, dtype=str(dtype)[6:], error=error)
             del step, made
@@ -480,7 +483,8 @@ def gradients(hidden, inputs, moments, agents, rows, items, candidates, seed):
             logit = (h * w["readout.weight"][asked[t]]).sum(-1) + w["readout.bias"][asked[t]]
             each = F.binary_cross_entropy_with_logits(logit, y[t].clamp(min=0).double(), reduction="none")
         else:
-            each = F.cross_entropy(F.linear(h, w["readout.weight"], w["readout.bias"]), y[t].clamp(min=0), reduction="none")
+            logits = F.linear(h, w["readout.weight"], w["readout.bias"])
+            each = F.cross_entropy(logits, y[t].clamp(min=0), reduction="none")
         total = total + (each * (y[t] >= 0)).sum()
     total.backward()
     out["targets"], out["loss"] = y.flatten().tolist(), total.item()
