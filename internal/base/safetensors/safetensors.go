@@ -16,6 +16,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/exoswarm/exoswarm/internal/base/quant"
 )
 
 // Errors of this package.
@@ -27,11 +29,11 @@ var (
 )
 
 // F32 is the type of elements that are IEEE floats of 32 bits.
-const F32 = "F32"
+const F32 = quant.F32
 
 // elements are the bytes of an element by type.
 var elements = map[string]int64{
-	"F64": 8, F32: 4, "F16": 2, "BF16": 2, "F8_E5M2": 1, "F8_E4M3": 1, "I64": 8, "I32": 4, "I16": 2, "I8": 1,
+	"F64": 8, F32: 4, quant.F16: 2, quant.BF16: 2, "F8_E5M2": 1, "F8_E4M3": 1, "I64": 8, "I32": 4, "I16": 2, "I8": 1,
 	"U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1,
 }
 
@@ -51,8 +53,8 @@ type Tensor struct {
 	Name  string
 	Type  string  // F32, F16, BF16 and so on
 	Shape []int64 // empty: one element
-	first int64   // of its bytes in the file
-	bytes int64
+	First int64   // of its bytes in the file
+	Bytes int64
 }
 
 // File describes the tensors of a file. It does not change, and may be used concurrently if its
@@ -155,7 +157,7 @@ func parse(header []byte) (all []Tensor, err error) {
 		return nil, fmt.Errorf("%w: header: more than spaces follow the object", ErrFormat)
 	}
 	slices.SortFunc(all, func(a, b Tensor) int { // tensors without elements come first
-		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.bytes, b.bytes), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(a.Bytes, b.Bytes), cmp.Compare(a.Name, b.Name))
 	})
 	return all, nil
 }
@@ -181,12 +183,12 @@ func (e entry) tensor(name string) (t Tensor, err error) {
 			ErrFormat, name, e.Offsets)
 	}
 	n, err := bytesOf(e.Type, e.Shape)
-	if t = (Tensor{name, e.Type, e.Shape, e.Offsets[0], e.Offsets[1] - e.Offsets[0]}); err != nil || n != t.bytes {
+	if t = (Tensor{name, e.Type, e.Shape, e.Offsets[0], e.Offsets[1] - e.Offsets[0]}); err != nil || n != t.Bytes {
 		return t, fmt.Errorf("%w: tensor %s: data_offsets %v are not the bytes of %v elements of %s", ErrFormat, name,
 			e.Offsets, e.Shape, e.Type)
 	}
-	if t.first%size != 0 {
-		return t, fmt.Errorf("%w: tensor %s: its first byte, %d, is no multiple of %d", ErrFormat, name, t.first, size)
+	if t.First%size != 0 {
+		return t, fmt.Errorf("%w: tensor %s: its first byte, %d, is no multiple of %d", ErrFormat, name, t.First, size)
 	}
 	return t, nil
 }
@@ -219,14 +221,14 @@ func (f *File) tile(from, size int64) error {
 	end := int64(0)
 	for i := range f.Tensors {
 		t := &f.Tensors[i]
-		if t.first != end {
+		if t.First != end {
 			return fmt.Errorf("%w: tensor %s: it begins at byte %d of the elements, and the tensors before it end at "+
-				"byte %d: tensors overlap or leave a gap", ErrFormat, t.Name, t.first, end)
+				"byte %d: tensors overlap or leave a gap", ErrFormat, t.Name, t.First, end)
 		}
-		if t.bytes > size-from-end {
+		if t.Bytes > size-from-end {
 			return fmt.Errorf("%w: tensor %s: it ends after the file, which has %d bytes", ErrFormat, t.Name, size)
 		}
-		end, t.first = end+t.bytes, from+t.first
+		end, t.First = end+t.Bytes, from+t.First
 	}
 	if from+end != size {
 		return fmt.Errorf("%w: %d bytes follow its last tensor", ErrFormat, size-from-end)
@@ -234,24 +236,25 @@ func (f *File) tile(from, size int64) error {
 	return nil
 }
 
-// Floats reads the elements of a tensor of type F32. The caller owns the result. An ErrTensor says
-// which tensors there are, or names the type of the tensor.
+// Floats reads the elements of a tensor of type F32, F16 or BF16. The caller owns the result. An
+// ErrTensor says that there is no such tensor, or names its type.
 func (f *File) Floats(name string) ([]float32, error) {
 	i := slices.IndexFunc(f.Tensors, func(t Tensor) bool { return t.Name == name })
 	if i < 0 {
 		return nil, fmt.Errorf("tensor %s: %w", name, ErrTensor)
 	}
 	t := f.Tensors[i]
-	if t.Type != F32 {
-		return nil, fmt.Errorf("tensor %s: %w of %s: it is of %s, convert it", name, ErrTensor, F32, t.Type)
+	if _, _, known := quant.Block(t.Type); !known {
+		return nil, fmt.Errorf("tensor %s: %w of floats: it is of %s, convert it to F32, F16 or BF16", name, ErrTensor,
+			t.Type)
 	}
-	data := make([]byte, t.bytes)
-	if err := readAt(f.r, data, t.first); err != nil {
+	data := make([]byte, t.Bytes)
+	if err := readAt(f.r, data, t.First); err != nil {
 		return nil, fmt.Errorf("tensor %s: %w", name, err)
 	}
-	values := make([]float32, t.bytes/4)
-	for i := range values {
-		values[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
+	values := make([]float32, t.Bytes/elements[t.Type])
+	if err := quant.Decode(t.Type, values, data); err != nil {
+		return nil, fmt.Errorf("tensor %s: %w", name, err)
 	}
 	return values, nil
 }

@@ -72,7 +72,12 @@ func TestTypes(t *testing.T) {
 	if v, err := f.Floats("zeros"); err != nil || len(v) != 0 {
 		t.Errorf("Floats of no element: %v, %v, want none", v, err)
 	}
-	for name, want := range map[string]string{"half": "it is of F16, convert it", "brain": "BF16", "gone": "gone"} {
+	for name, n := range map[string]int{"half": 3, "brain": 4} {
+		if v, err := f.Floats(name); err != nil || !slices.Equal(v, slices.Repeat([]float32{1}, n)) {
+			t.Errorf("Floats of %s: %v, %v, want %d ones", name, v, err, n)
+		}
+	}
+	for name, want := range map[string]string{"wide": "it is of I64, convert it", "bytes": "U8", "gone": "gone"} {
 		if _, err := f.Floats(name); !errors.Is(err, ErrTensor) || !strings.Contains(err.Error(), want) {
 			t.Errorf("Floats of %s: %v, want an ErrTensor with %q", name, err, want)
 		}
@@ -204,11 +209,11 @@ func FuzzOpen(f *testing.F) {
 		}
 		n := int64(8) + int64(binary.LittleEndian.Uint64(data))
 		for _, tensor := range of.Tensors {
-			if tensor.first != n {
-				t.Fatalf("tensor %q begins at byte %d, want %d", tensor.Name, tensor.first, n)
+			if tensor.First != n {
+				t.Fatalf("tensor %q begins at byte %d, want %d", tensor.Name, tensor.First, n)
 			}
-			n += tensor.bytes
-			if _, err := of.Floats(tensor.Name); err != nil && tensor.Type == F32 {
+			n += tensor.Bytes
+			if _, err := of.Floats(tensor.Name); err != nil && slices.Contains([]string{F32, "F16", "BF16"}, tensor.Type) {
 				t.Fatalf("Floats: %v, want no error", err)
 			}
 		}
