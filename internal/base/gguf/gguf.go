@@ -144,7 +144,7 @@ func Open(r io.ReaderAt, size int64) (*File, error) {
 	if v, err := f.Get(alignmentKey); s.err == nil && v != nil {
 		u, _ := v.(uint64)
 		if err != nil || u < minAlign || u > maxAlign || u&(u-1) != 0 {
-			s.fail("key %s is %v: use a power of two from %d to %d", alignmentKey, v, minAlign, maxAlign)
+			s.fail("key %s is %.100s: use a power of two from %d to %d", alignmentKey, fmt.Sprint(v), minAlign, maxAlign)
 		}
 		align = int64(u)
 	}
