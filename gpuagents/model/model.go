@@ -1,5 +1,10 @@
-// Package model keeps named models, the trained weights of cells, in the store of snapshots: one
-// file of tensors, and a manifest that is written last. docs/formats/model.md describes the format.
+// Package model keeps named models in the store of snapshots: the trained weights of cells (Save), or
+// language models of others (Load). A model is files, and a manifest that is written last.
+// docs/formats/model.md describes the format.
+//
+// Manifest.Each reads a language model: it gives each tensor with its bytes once, in the order of the
+// files, and compares all with the manifest. architecture.Canonical has the one name of a tensor, and
+// quant.Decode its elements.
 package model
 
 import (
@@ -16,28 +21,36 @@ import (
 	"strings"
 
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+	"github.com/exoswarm/exoswarm/internal/base/architecture"
 	"github.com/exoswarm/exoswarm/internal/base/safetensors"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Version is the version of the format that this code writes and reads.
-const Version = 1
+// Versions of the format that this code writes and reads: a cell's weights are of version 1, and
+// language models of version 2.
+const (
+	cellVersion     = 1
+	languageVersion = 2
+)
 
 const (
 	format = "exoswarm-model"
-	// fileName is the name of the file of tensors below the folder of a model.
+	// fileName is the name of the file of the weights of a cell below the folder of a model.
 	fileName = "weights.safetensors"
 	// suffix ends the folder of a model. Names of snapshots have no dot, so the folder of a model
 	// is not the folder of a snapshot.
 	suffix = ".model"
 )
 
-// Limits of a model. A whole file is in memory while a shard starts. The largest weights of a cell,
-// an embedding of 1,048,576 rows of 32 values and 65,536 items, take 137 MiB.
+// Limits of a model. The file of a cell's weights is whole in memory while a shard starts. The
+// largest weights of a cell take less than a thousandth of MaxBytes.
 const (
-	MaxBytes    = 160 << 20 // of a file
+	MaxBytes    = 64 << 20 // of the weights of a cell
 	maxManifest = 64 << 20
+	maxFile     = 1 << 44 // bytes of a file of a language model
+	maxFiles    = 4096 + 3
+	maxText     = 4096 // bytes of the licence and of the source
 )
 
 // Manifest describes a model. It holds neither a time nor a place, so two writers of the same file
@@ -46,8 +59,22 @@ type Manifest struct {
 	Format  string   `json:"format"`
 	Version int      `json:"v"`
 	Name    string   `json:"name"`
-	Files   []File   `json:"files"`   // one in this version
-	Tensors []Tensor `json:"tensors"` // in the order of their elements
+	Files   []File   `json:"files"`
+	Tensors []Tensor `json:"tensors"` // in the order of the files and of their elements
+
+	// Of a language model alone.
+	Parameters *architecture.Parameters `json:"parameters,omitempty"`
+	Tokenizer  string                   `json:"tokenizer,omitempty"` // the file that has it; empty: none
+	Licence    string                   `json:"licence,omitempty"`
+	Source     string                   `json:"source,omitempty"` // where the model is from
+}
+
+// Bytes returns the bytes of all files.
+func (m *Manifest) Bytes() (n int64) {
+	for _, f := range m.Files {
+		n += f.Bytes
+	}
+	return n
 }
 
 // File is a file of a model.
@@ -60,8 +87,9 @@ type File struct {
 // Tensor describes a tensor of a model.
 type Tensor struct {
 	Name  string  `json:"name"`
-	Type  string  `json:"dtype"` // as in the file: F32, F16, BF16 and so on
-	Shape []int64 `json:"shape"` // empty: one element
+	Type  string  `json:"dtype"`          // as in the file: F32, F16, BF16 and so on
+	Shape []int64 `json:"shape"`          // row-major; empty: one element
+	File  int     `json:"file,omitempty"` // the index of its file
 }
 
 // Folder returns the folder of a model in the store of snapshots.
@@ -83,71 +111,23 @@ func Names(ctx context.Context, store snapshot.Store) (names []string, err error
 	return names, nil
 }
 
-// tensors reads the header of a file.
-func tensors(data []byte) (*safetensors.File, []Tensor, error) {
-	f, err := safetensors.Open(bytes.NewReader(data), int64(len(data)))
-	if err != nil {
-		return nil, nil, err
-	}
-	all := []Tensor{}
-	for _, t := range f.Tensors {
-		all = append(all, Tensor{t.Name, t.Type, t.Shape})
-	}
-	return f, all, nil
-}
-
-// Save stores the bytes of a file of tensors as a model, and returns its digest. The model is
-// durable then. A model of the same name and file is left as it is; a different one is an
+// Save stores the bytes of a file of tensors as the weights of a cell, and returns its digest. The
+// model is durable then. A model of the same name and file is left as it is; a different one is an
 // ErrExists. A file that is no safetensors file is a safetensors.ErrFormat.
 func Save(
 	ctx context.Context, store snapshot.Store, name string, data []byte,
 ) (m *Manifest, digest string, err error) {
 	if len(data) > MaxBytes {
-		return nil, "", fmt.Errorf("model %s: %w: %d bytes, of at most %d", name, ErrTooLarge, len(data), MaxBytes)
+		return nil, "", fmt.Errorf("model %s: %w: %d bytes, and the weights of a cell have at most %d: name the folder "+
+			"with the config.json of a language model", name, ErrTooLarge, len(data), MaxBytes)
 	}
-	_, all, err := tensors(data)
+	part := Part{fileName, int64(len(data)), bytes.NewReader(data)}
+	t, err := tensors(part.Name, part.From, part.Bytes)
 	if err != nil {
 		return nil, "", fmt.Errorf("model %s: %w", name, err)
 	}
-	m = &Manifest{format, Version, name, []File{{fileName, int64(len(data)), sum(data)}}, all}
-	there, digest, err := ReadManifest(ctx, store, name)
-	switch {
-	case err == nil && there.Files[0] == m.Files[0]:
-		return there, digest, nil
-	case err == nil || errors.Is(err, ErrCorrupt) || errors.Is(err, ErrMismatch):
-		return nil, "", fmt.Errorf("model %s: %w: choose another name, or delete it first", name, ErrExists)
-	case !errors.Is(err, ErrNotFound):
-		return nil, "", err
-	}
-	text, err := json.MarshalIndent(m, "", " ")
-	if err != nil {
-		return nil, "", fmt.Errorf("model %s: encode the manifest: %w", name, err)
-	}
-	err = store.Sweep(ctx, Folder(name))
-	for _, o := range []struct {
-		name string
-		data []byte
-	}{{fileName, data}, {snapshot.ManifestName, text}} {
-		if err == nil {
-			err = write(ctx, store, Folder(name)+"/"+o.name, o.data)
-		}
-	}
-	if err != nil {
-		return nil, "", fmt.Errorf("model %s: %w", name, err)
-	}
-	return m, sum(text), nil
-}
-
-func write(ctx context.Context, store snapshot.Store, name string, data []byte) error {
-	o, err := store.Create(ctx, name)
-	if err != nil {
-		return err
-	}
-	defer o.Abort()
-	if _, err := o.Write(data); err != nil {
-		return err
-	}
-	return o.Commit()
+	m = &Manifest{Format: format, Version: cellVersion, Name: name, Tensors: described(t, 0)}
+	return m.save(ctx, store, []Part{part})
 }
 
 // read returns the bytes of an object of at most n bytes. A longer object is an ErrCorrupt.
@@ -198,9 +178,9 @@ func ParseManifest(data []byte) (*Manifest, error) {
 		return nil, fmt.Errorf("%w: %s: its format is %.100q, not %q", ErrCorrupt, snapshot.ManifestName, head.Format,
 			format)
 	}
-	if head.Version != Version {
-		return nil, fmt.Errorf("%w: it is of version %d of the format, this program reads %d: update the older side",
-			ErrMismatch, head.Version, Version)
+	if head.Version != cellVersion && head.Version != languageVersion {
+		return nil, fmt.Errorf("%w: it is of version %d of the format, this program reads %d and %d: update the older "+
+			"side", ErrMismatch, head.Version, cellVersion, languageVersion)
 	}
 	m := &Manifest{}
 	dec := json.NewDecoder(bytes.NewReader(data))
@@ -211,15 +191,28 @@ func ParseManifest(data []byte) (*Manifest, error) {
 	if err := jobs.CheckID("model", m.Name); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrCorrupt, snapshot.ManifestName, err)
 	}
-	if len(m.Files) != 1 || m.Files[0].Name != fileName || m.Files[0].Bytes < 0 || m.Files[0].Bytes > MaxBytes {
-		return nil, fmt.Errorf("%w: %s: want the file %s alone, of at most %d bytes", ErrCorrupt,
-			snapshot.ManifestName, fileName, MaxBytes)
+	if err := m.check(); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrCorrupt, snapshot.ManifestName, err)
 	}
 	return m, nil
 }
 
-// Read reads the file of a model whole, and compares its length, its SHA-256 and its tensors with
-// the manifest.
+// check checks what a manifest of its version may say.
+func (m *Manifest) check() error {
+	if m.Version == languageVersion {
+		return m.checkLanguage()
+	}
+	if len(m.Files) != 1 || m.Files[0].Name != fileName || m.Files[0].Bytes < 0 || m.Files[0].Bytes > MaxBytes {
+		return fmt.Errorf("want the file %s alone, of at most %d bytes", fileName, MaxBytes)
+	}
+	if m.Parameters != nil || m.Tokenizer+m.Licence+m.Source != "" {
+		return errors.New("the weights of a cell have no parameters of a language model")
+	}
+	return nil
+}
+
+// Read reads the weights of a cell whole, and compares the length, the SHA-256 and the tensors of
+// their file with the manifest.
 func Read(ctx context.Context, store snapshot.Store, m *Manifest) (*safetensors.File, error) {
 	want := m.Files[0]
 	data, err := read(ctx, store, Folder(m.Name)+"/"+want.Name, want.Bytes)
@@ -233,9 +226,9 @@ func Read(ctx context.Context, store snapshot.Store, m *Manifest) (*safetensors.
 		return nil, fmt.Errorf("model %s: %w: %s has %d bytes and the SHA-256 %s, the manifest says %d and %s", m.Name,
 			ErrCorrupt, want.Name, len(data), got, want.Bytes, want.SHA256)
 	}
-	f, all, err := tensors(data)
-	if err == nil && !slices.EqualFunc(all, m.Tensors, Tensor.equal) {
-		err = fmt.Errorf("%s has other tensors than the manifest", want.Name)
+	f, err := safetensors.Open(bytes.NewReader(data), want.Bytes)
+	if err == nil {
+		err = m.same(0, ofSafetensors(f))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("model %s: %w: %w", m.Name, ErrCorrupt, err)
@@ -244,7 +237,7 @@ func Read(ctx context.Context, store snapshot.Store, m *Manifest) (*safetensors.
 }
 
 func (t Tensor) equal(o Tensor) bool {
-	return t.Name == o.Name && t.Type == o.Type && slices.Equal(t.Shape, o.Shape)
+	return t.Name == o.Name && t.Type == o.Type && t.File == o.File && slices.Equal(t.Shape, o.Shape)
 }
 
 // Find reads the manifest of a model that is pinned by its digest. ErrMismatch: the model of that

@@ -15,16 +15,12 @@ import (
 // cell has one. All are of F32.
 func gruTensors(cell *cells.Addressed) []Tensor {
 	H, I, C := int64(cell.Value("hidden")), int64(cell.Features+cell.Hears), int64(cell.Candidates)
-	if cell.Items > 0 {
-		C = int64(cell.Items)
+	of := func(name string, shape ...int64) Tensor {
+		return Tensor{Name: name, Type: safetensors.F32, Shape: shape}
 	}
-	all := []Tensor{
-		{"weight_ih", safetensors.F32, []int64{3 * H, I}},
-		{"weight_hh", safetensors.F32, []int64{3 * H, H}},
-		{"bias_ih", safetensors.F32, []int64{3 * H}},
-		{"bias_hh", safetensors.F32, []int64{3 * H}},
-		{"readout.weight", safetensors.F32, []int64{C, H}},
-		{"readout.bias", safetensors.F32, []int64{C}},
+	return []Tensor{
+		of("weight_ih", 3*H, I), of("weight_hh", 3*H, H), of("bias_ih", 3*H), of("bias_hh", 3*H),
+		of("readout.weight", C, H), of("readout.bias", C),
 	}
 	if cell.Rows > 0 {
 		all = append(all, Tensor{"embed.weight", safetensors.F32, []int64{int64(cell.Rows), int64(cell.Features)}})

@@ -1,10 +1,10 @@
 package swarm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -15,6 +15,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/app/bucket"
 	"github.com/exoswarm/exoswarm/internal/app/command"
+	"github.com/exoswarm/exoswarm/internal/base/architecture"
+	"github.com/exoswarm/exoswarm/internal/base/gguf"
 	"github.com/exoswarm/exoswarm/internal/base/safetensors"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -36,13 +38,21 @@ func Models() *cobra.Command {
 			}),
 		}
 	}
-	load := verb("load NAME --file FILE", "Store trained weights as a model",
-		`FILE is a safetensors file of at most 160 MiB. A specification names the model (cell: {kind: gru,
-model: NAME}), and exoswarm swarm adopt changes a swarm to it. A model never changes: a name is taken
-once. The digest, the SHA-256 of the manifest, pins it.`, modelLoad)
+	load := verb("load NAME --file FILE|FOLDER", "Store trained weights, or a language model, as a model",
+		`A FILE of safetensors, of at most 64 MiB, is the weights of a gru. A specification names the model
+(cell: {kind: gru, model: NAME}), and exoswarm swarm adopt changes a swarm to it.
+
+A FILE of GGUF, or a FOLDER with config.json and model.safetensors, or with several files and
+model.safetensors.index.json, is a language model of the families llama, mistral, qwen2 or qwen3. The
+types F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K are read. tokenizer.json and tokenizer_config.json of
+the folder are stored with it. Nothing in a file is executed.
+
+A model never changes: a name is taken once. The digest, the SHA-256 of the manifest, pins it.`, modelLoad)
 	load.Flags = func(f *pflag.FlagSet) {
 		modelPlace(f)
-		f.String("file", "", "safetensors file of the weights (required)")
+		f.String("file", "", "file of safetensors or GGUF, or folder of a language model (required)")
+		f.String("licence", "", "licence of a language model, such as Apache-2.0; as the GGUF file says if empty")
+		f.String("source", "", "where a language model is from; as the GGUF file says if empty")
 	}
 	remove := verb("delete NAME", "Delete a model",
 		`Keep a model as long as a swarm has its weights: an agent process reads it when it starts to serve
@@ -57,10 +67,10 @@ the swarm.`, modelDelete)
 		Verbs: []cli.Verb{
 			load,
 			verb("list", "List the models", "A model that cannot be read is an item with an error.", modelList),
-			verb("info NAME", "Show the tensors of a model, their types and shapes", "It reads the manifest alone.",
-				modelInfo),
+			verb("info NAME", "Show the tensors of a model, their types and shapes",
+				"A summary has the parameters and the files. It reads the manifest alone.", modelInfo),
 			verb("verify [NAME...]", "Read the files of the named models, or of all, and compare their checksums",
-				"It fails in the end if one is damaged.", modelVerify),
+				"It decodes the tensors of language models. It fails in the end if one is damaged.", modelVerify),
 			remove,
 		},
 	}.Command()
@@ -89,6 +99,12 @@ type modelItem struct {
 	Bytes   int64  `json:"bytes,omitempty"`
 	SHA256  string `json:"sha256,omitempty"` // of the manifest
 	Error   string `json:"error,omitempty"`
+
+	// Of a language model.
+	Parameters *architecture.Parameters `json:"parameters,omitempty"`
+	Tokenizer  string                   `json:"tokenizer,omitempty"`
+	Licence    string                   `json:"licence,omitempty"`
+	Source     string                   `json:"source,omitempty"`
 }
 
 var modelTable = cli.Table[modelItem]{
@@ -102,34 +118,57 @@ var modelTable = cli.Table[modelItem]{
 }
 
 func itemOf(m *model.Manifest, digest string) modelItem {
-	return modelItem{m.Name, len(m.Tensors), m.Files[0].Bytes, digest, ""}
+	return modelItem{
+		Name: m.Name, Tensors: len(m.Tensors), Bytes: m.Bytes(), SHA256: digest,
+		Parameters: m.Parameters, Tokenizer: m.Tokenizer, Licence: m.Licence, Source: m.Source,
+	}
 }
 
-// modelLoad stores the file of --file as a model, and prints it. The same file under the same name
-// changes nothing.
+// modelLoad stores the file or the folder of --file as a model, and prints it. The same content
+// under the same name changes nothing.
 //
-// Fields: name, tensors (their number), bytes, and sha256 of the manifest.
-func modelLoad(cmd *cobra.Command, b bucket.Bucket, names []string) error {
+// Fields: name, tensors (their number), bytes, and sha256 of the manifest; of a language model also
+// parameters, tokenizer (the file that has it), licence and source.
+func modelLoad(cmd *cobra.Command, b bucket.Bucket, names []string) (err error) {
 	file, _ := cmd.Flags().GetString("file")
 	if file == "" {
-		return command.Usage("model load: --file is missing: name a safetensors file")
+		return command.Usage("model load: --file is missing: name a file of safetensors or GGUF, or the folder of a " +
+			"language model")
 	}
 	if err := jobs.CheckID("model", names[0]); err != nil {
 		return command.Usage("model load: %v", err)
 	}
-	f, err := os.Open(file)
+	var about model.About
+	about.Licence, _ = cmd.Flags().GetString("licence")
+	about.Source, _ = cmd.Flags().GetString("source")
+	files, err := openParts(file)
+	defer func() { err = errors.Join(err, files.Close()) }()
 	if err != nil {
-		return command.Usage("--file: %v", err)
+		return err
 	}
-	data, err := io.ReadAll(io.LimitReader(f, model.MaxBytes+1))
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("read %s: %w", file, err)
+	var m *model.Manifest
+	var digest string
+	if files.cell {
+		var data []byte
+		if data, err = io.ReadAll(io.LimitReader(files.open[0], model.MaxBytes+1)); err != nil {
+			return fmt.Errorf("read %s: %w", file, err)
+		}
+		if about != (model.About{}) {
+			return command.Usage("--licence and --source: the weights of a gru have neither")
+		}
+		m, digest, err = model.Save(cmd.Context(), b, names[0], data)
+	} else {
+		m, digest, err = model.Load(cmd.Context(), b, names[0], files.parts, about)
 	}
-	m, digest, err := model.Save(cmd.Context(), b, names[0], data)
-	switch {
-	case errors.Is(err, safetensors.ErrFormat), errors.Is(err, model.ErrTooLarge), errors.Is(err, model.ErrExists):
-		return command.Usage("--file %s: %v", file, err)
-	case err != nil:
+	for _, class := range []error{
+		safetensors.ErrFormat, gguf.ErrFormat, architecture.ErrArchitecture, model.ErrFiles, model.ErrTooLarge,
+		model.ErrExists,
+	} {
+		if errors.Is(err, class) {
+			return command.Usage("--file %s: %v", file, err)
+		}
+	}
+	if err != nil {
 		return err
 	}
 	return modelTable.Print(cmd, itemOf(m, digest))
@@ -169,7 +208,8 @@ var tensorTable = cli.Table[model.Tensor]{
 
 // modelInfo prints one item for each tensor of a model, and a summary to stderr.
 //
-// Fields of a tensor: name, dtype and shape.
+// Fields of a tensor: name, dtype, shape, and file, the index of its file, which is left out if it is
+// 0.
 func modelInfo(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 	m, digest, err := model.ReadManifest(cmd.Context(), b, names[0])
 	if err != nil {
@@ -178,8 +218,22 @@ func modelInfo(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 	if err := tensorTable.Print(cmd, m.Tensors...); err != nil {
 		return err
 	}
+	if p := m.Parameters; p != nil {
+		cmd.PrintErrf("%s: family %s, %d layers of width %d and %d, %d heads of %d, %d of keys and values, vocabulary %d, "+
+			"context %d\n", m.Name, p.Family, p.Layers, p.Width, p.Inner, p.Heads, p.HeadWidth, p.KVHeads, p.Vocabulary,
+			p.Context)
+		cmd.PrintErrf("%s: tokenizer %s, licence %q, source %q\n", m.Name, cmp.Or(m.Tokenizer, "none"),
+			cmp.Or(m.Licence, "unknown"), cmp.Or(m.Source, "unknown"))
+	}
+	if len(m.Files) > 1 {
+		for _, f := range m.Files {
+			cmd.PrintErrf("%s: file %s, %s, SHA-256 %s\n", m.Name, f.Name, command.Size(f.Bytes), f.SHA256)
+		}
+		cmd.PrintErrf("%s: %d tensors, %s, digest %s\n", m.Name, len(m.Tensors), command.Size(m.Bytes()), digest)
+		return nil
+	}
 	cmd.PrintErrf("%s: %d tensors, %s, SHA-256 of the file %s, digest %s\n", m.Name, len(m.Tensors),
-		command.Size(m.Files[0].Bytes), m.Files[0].SHA256, digest)
+		command.Size(m.Bytes()), m.Files[0].SHA256, digest)
 	return nil
 }
 
@@ -201,7 +255,7 @@ func modelVerify(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 				continue
 			}
 			if err == nil {
-				_, err = model.Read(cmd.Context(), b, m)
+				err = m.Verify(cmd.Context(), b)
 			}
 			if cmd.Context().Err() != nil {
 				return errors.Join(err, command.ErrInterrupted)

@@ -141,7 +141,7 @@ func Open(r io.ReaderAt, size int64) (*File, error) {
 		s.key(f)
 	}
 	align := int64(defaultAlign)
-	if v, err := f.Get(alignmentKey); s.err == nil && v != nil {
+	if v, err := f.Get(alignmentKey); s.err == nil && (v != nil || err != nil) {
 		u, _ := v.(uint64)
 		if err != nil || u < minAlign || u > maxAlign || u&(u-1) != 0 {
 			s.fail("key %s is %.100s: use a power of two from %d to %d", alignmentKey, fmt.Sprint(v), minAlign, maxAlign)
@@ -235,36 +235,6 @@ func (f *File) Get(key string) (any, error) {
 		return nil, fmt.Errorf("key %s: %w", key, s.err)
 	}
 	return value, nil
-}
-
-// Floats reads and decodes the elements of a tensor. The caller owns the result. The error is an
-// ErrValue, or an error of the reader: an ErrFormat if the file is shorter than it was.
-func (f *File) Floats(name string) ([]float32, error) {
-	i := slices.IndexFunc(f.Tensors, func(t Tensor) bool { return t.Name == name })
-	if i < 0 {
-		return nil, fmt.Errorf("tensor %s: %w", name, ErrValue)
-	}
-	t := f.Tensors[i]
-	data := make([]byte, t.Bytes)
-	if err := readAt(f.r, data, t.First); err != nil {
-		return nil, fmt.Errorf("tensor %s: %w", name, err)
-	}
-	elements, bytes, _ := quant.Block(t.Type)
-	values := make([]float32, t.Bytes/bytes*elements)
-	if err := quant.Decode(t.Type, values, data); err != nil {
-		return nil, fmt.Errorf("tensor %s: %w", name, err)
-	}
-	return values, nil
-}
-
-func readAt(r io.ReaderAt, p []byte, at int64) error {
-	if n, err := r.ReadAt(p, at); n < len(p) {
-		if errors.Is(err, io.EOF) {
-			return fmt.Errorf("%w: it ends before byte %d: is it cut short?", ErrFormat, at+int64(len(p)))
-		}
-		return fmt.Errorf("read bytes %d to %d: %w", at, at+int64(len(p))-1, err)
-	}
-	return nil
 }
 
 // Unknown returns the name of the first key that begins with prefix and goes on with none of the
