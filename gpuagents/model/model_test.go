@@ -299,12 +299,21 @@ func FuzzManifest(f *testing.F) {
 	data, err := io.ReadAll(r)
 	testkit.NoError(f, "io.ReadAll", errors.Join(err, r.Close()))
 	f.Add(data)
-	f.Add(bytes.Replace(data, []byte(`"v": 1`), []byte(`"v": 2`), 1))
+	f.Add(bytes.Replace(data, []byte(`"v": 1`), []byte(`"v": 3`), 1))
 	f.Add([]byte(`{"format":"exoswarm-model","v":1,"name":"m","files":[]}`))
+	_, _, err = model.Load(f.Context(), b, "l", several(f), model.About{Licence: "x"})
+	testkit.NoError(f, "model.Load", err)
+	if r, err = b.Open(f.Context(), "l.model/manifest.json"); err == nil {
+		data, err = io.ReadAll(r)
+		err = errors.Join(err, r.Close())
+	}
+	testkit.NoError(f, "read the manifest", err)
+	f.Add(data)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := model.ParseManifest(data)
 		switch {
-		case err == nil && (len(m.Files) != 1 || m.Files[0].Bytes > model.MaxBytes):
+		case err == nil && m.Version == 1 && (len(m.Files) != 1 || m.Files[0].Bytes > model.MaxBytes),
+			err == nil && m.Version != 1 && m.Parameters.Validate() != nil:
 			t.Fatalf("%+v is read", m)
 		case err != nil && !errors.Is(err, model.ErrCorrupt) && !errors.Is(err, model.ErrMismatch):
 			t.Fatalf("ParseManifest: %v, want an error of the package", err)
