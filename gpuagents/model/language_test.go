@@ -25,7 +25,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-const config = `{"model_type":"llama","architectures":["LlamaForCausalLM"],"hidden_size":64,"intermediate_size":96,
+const config = `{"model_type":"llama","architectures":["LlamaForCausalLM"],"hidden_size":32,"intermediate_size":32,
 "num_hidden_layers":2,"num_attention_heads":2,"num_key_value_heads":1,"vocab_size":40,"max_position_embeddings":128,
 "rms_norm_eps":1e-5,"tie_word_embeddings":true,"eos_token_id":2}`
 
@@ -91,8 +91,8 @@ func ofGGUF(t testing.TB, keys ...gguf.Pair) []byte {
 		{Key: "general.license", Value: "BSD-3-Clause"},
 		{Key: "llama.block_count", Value: uint32(2)},
 		{Key: "llama.context_length", Value: uint32(128)},
-		{Key: "llama.embedding_length", Value: uint32(64)},
-		{Key: "llama.feed_forward_length", Value: uint32(96)},
+		{Key: "llama.embedding_length", Value: uint32(32)},
+		{Key: "llama.feed_forward_length", Value: uint32(32)},
 		{Key: "llama.attention.head_count", Value: uint32(2)},
 		{Key: "llama.attention.head_count_kv", Value: uint32(1)},
 		{Key: "llama.attention.layer_norm_rms_epsilon", Value: float32(1e-5)},
@@ -109,6 +109,44 @@ func ofGGUF(t testing.TB, keys ...gguf.Pair) []byte {
 	var b bytes.Buffer
 	testkit.NoError(t, "gguf.Write", gguf.Write(&b, keys, all))
 	return b.Bytes()
+}
+
+// TestGolden: the files of testdata, which tests of the commands load, are what the writers write.
+func TestGolden(t *testing.T) {
+	want := map[string][]byte{"small.gguf": ofGGUF(t)}
+	for _, p := range several(t) {
+		want["small/"+p.Name] = whole(t, p)
+	}
+	for name, data := range want {
+		got, err := os.ReadFile("testdata/" + name)
+		if err != nil || !bytes.Equal(got, data) {
+			t.Errorf("testdata/%s has %d bytes, %v, and the writer writes %d others", name, len(got), err, len(data))
+		}
+	}
+}
+
+// BenchmarkVerify reads, sums and decodes a model of 256 MiB from the page cache.
+func BenchmarkVerify(b *testing.B) {
+	large := strings.NewReplacer(`vocab_size":40`, `vocab_size":2097152`, `layers":2`, `layers":1`)
+	p, err := architecture.FromConfig([]byte(large.Replace(config)))
+	testkit.NoError(b, "architecture.FromConfig", err)
+	var all []safetensors.Values
+	for _, of := range p.Tensors() {
+		n := int64(1)
+		for _, d := range of.Shape {
+			n *= d
+		}
+		all = append(all, safetensors.Values{Name: of.Name, Shape: of.Shape, Of: make([]float32, n)})
+	}
+	store := open(b, b.TempDir())
+	m, _, err := model.Load(b.Context(), store, "m", []model.Part{
+		part(model.ConfigName, []byte(large.Replace(config))), part(model.OneName, tensorsOf(b, all)),
+	}, model.About{})
+	testkit.NoError(b, "model.Load", err)
+	b.SetBytes(m.Bytes())
+	for b.Loop() {
+		testkit.NoError(b, "Verify", m.Verify(b.Context(), store))
+	}
 }
 
 // TestLoad: a model in several files and a GGUF file are stored, described, and read tensor by
