@@ -128,8 +128,8 @@ func (m *Manifest) each(
 	case err != nil:
 		return fmt.Errorf("read %s: %w", want.Name, err)
 	case n != want.Bytes || got != want.SHA256:
-		return fmt.Errorf("%w: %s has %d bytes and the SHA-256 %s, the manifest says %d and %s", ErrCorrupt, want.Name, n,
-			got, want.Bytes, want.SHA256)
+		return fmt.Errorf("%w: %s has %d bytes and the SHA-256 %s, the manifest says %d and %s", ErrCorrupt, want.Name,
+			n, got, want.Bytes, want.SHA256)
 	}
 	return failed
 }

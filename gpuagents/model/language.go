@@ -165,7 +165,8 @@ func (m *Manifest) checkLanguage() error {
 			most = maxJSON
 		}
 		switch {
-		case names[f.Name] || strings.ContainsAny(f.Name, "/\\\x00") || strings.HasPrefix(f.Name, ".") || len(f.Name) > 255:
+		case names[f.Name] || strings.ContainsAny(f.Name, "/\\\x00") || strings.HasPrefix(f.Name, ".") ||
+			len(f.Name) > 255:
 			return fmt.Errorf("%w: file %.100q: its name is there twice, too long, or has a path", ErrFiles, f.Name)
 		case !weights && !slices.Contains(others, f.Name):
 			return fmt.Errorf("%w: file %.100q: use %s, safetensors and %s", ErrFiles, f.Name, GGUFName,
@@ -192,11 +193,11 @@ func (m *Manifest) checkLanguage() error {
 	for i, t := range m.Tensors {
 		switch _, _, known := quant.Block(t.Type); {
 		case t.File < 0 || t.File >= len(m.Files) || i > 0 && t.File < m.Tensors[i-1].File:
-			return fmt.Errorf("%w: tensor %.100q is in file %d of %d, and tensors are in the order of the files", ErrFiles,
-				t.Name, t.File, len(m.Files))
+			return fmt.Errorf("%w: tensor %.100q is in file %d of %d, and tensors are in the order of the files",
+				ErrFiles, t.Name, t.File, len(m.Files))
 		case !known:
-			return fmt.Errorf("%w: tensor %s: elements of type %.100s: convert them to F32, F16 or BF16", ErrFiles, t.Name,
-				t.Type)
+			return fmt.Errorf("%w: tensor %s: elements of type %.100s: convert them to F32, F16 or BF16", ErrFiles,
+				t.Name, t.Type)
 		}
 		all[i] = architecture.Tensor{Name: t.Name, Shape: t.Shape}
 	}

@@ -78,7 +78,8 @@ func several(t testing.TB) []model.Part {
 	testkit.NoError(t, "json.Marshal", err)
 	half := (len(all) + 1) / 2
 	return []model.Part{
-		part(model.ConfigName, []byte(config)), part(model.TokenizerName, []byte("{}")), part(safetensors.IndexName, text),
+		part(model.ConfigName, []byte(config)), part(model.TokenizerName, []byte("{}")),
+		part(safetensors.IndexName, text),
 		part("model-0.safetensors", tensorsOf(t, all[:half])), part("model-1.safetensors", tensorsOf(t, all[half:])),
 	}
 }
@@ -165,12 +166,14 @@ func TestLoad(t *testing.T) {
 		if err != nil || same != digest || gocmp.Diff(again, m) != "" {
 			t.Errorf("Load of %s again: %v, %s, %s", name, err, same, gocmp.Diff(again, m))
 		}
-		if _, _, err := model.Load(ctx, b, name, parts, model.About{Source: "there"}); !errors.Is(err, model.ErrExists) {
+		_, _, err = model.Load(ctx, b, name, parts, model.About{Source: "there"})
+		if !errors.Is(err, model.ErrExists) {
 			t.Errorf("Load of %s from elsewhere: %v, want an ErrExists", name, err)
 		}
 		m, found, err := model.ReadManifest(ctx, b, name)
-		if err != nil || found != digest || m.Version != 2 || m.Parameters.Layers != 2 || m.Parameters.Vocabulary != 40 ||
-			m.Source != "here" || (m.Licence == "BSD-3-Clause") != (name == "gguf") || (m.Tokenizer == "") != (name == "one") {
+		if err != nil || found != digest || m.Version != 2 || m.Parameters.Layers != 2 ||
+			m.Parameters.Vocabulary != 40 || m.Source != "here" || (m.Licence == "BSD-3-Clause") != (name == "gguf") ||
+			(m.Tokenizer == "") != (name == "one") {
 			t.Errorf("ReadManifest of %s: %+v, %s, %v", name, m, found, err)
 		}
 		testkit.NoError(t, "Verify", m.Verify(ctx, b))
@@ -215,13 +218,16 @@ func TestLoadDamaged(t *testing.T) {
 				flipped[at] ^= 1
 				for _, bad := range [][]byte{flipped, whole[:at], append(bytes.Clone(whole), 0)} {
 					testkit.NoError(t, "os.WriteFile", os.WriteFile(file, bad, 0o600))
-					if err := m.Verify(ctx, b); !errors.Is(err, model.ErrCorrupt) || !strings.Contains(err.Error(), name) {
-						t.Fatalf("byte %d of %s is changed, or it has %d bytes: %v, want an ErrCorrupt", at, f.Name, len(bad), err)
+					if err := m.Verify(ctx, b); !errors.Is(err, model.ErrCorrupt) ||
+						!strings.Contains(err.Error(), name) {
+						t.Fatalf("byte %d of %s is changed, or it has %d bytes: %v, want an ErrCorrupt", at, f.Name,
+							len(bad), err)
 					}
 				}
 			}
 			testkit.NoError(t, "os.Remove", os.Remove(file))
-			if err := m.Verify(ctx, b); !errors.Is(err, model.ErrCorrupt) || !strings.Contains(err.Error(), "is missing") {
+			if err := m.Verify(ctx, b); !errors.Is(err, model.ErrCorrupt) ||
+				!strings.Contains(err.Error(), "is missing") {
 				t.Fatalf("without %s: %v, want an ErrCorrupt", f.Name, err)
 			}
 			testkit.NoError(t, "os.WriteFile", os.WriteFile(file, whole, 0o600))
@@ -249,21 +255,33 @@ func TestLoadRefuses(t *testing.T) {
 		parts []model.Part
 		class error
 	}{
-		"0 files":                     {nil, model.ErrFiles},
-		"config.json is missing":      {without(0), model.ErrFiles},
-		"is one of them missing":      {without(4), model.ErrFiles},
-		"token_embd.weight of shape":  {slices.Delete(slices.Clone(all), 2, 5), nil},
-		"model.safetensors.index":     {with(2, `{"weight_map":{"a":"b.safetensors"}}`), model.ErrFiles},
-		"not a safetensors file":      {with(4, "12345678{}"), safetensors.ErrFormat},
-		"layers 0: use":               {with(0, strings.Replace(config, `layers":2`, `layers":0`, 1)), architecture.ErrArchitecture},
-		"are the same: remove one":    {append(slices.Clone(all[:2]), all[3], all[4], part("x.safetensors", whole(t, all[3]))), architecture.ErrArchitecture},
-		"is there twice":              {append(slices.Clone(all), all[1]), model.ErrFiles},
-		`file "../x.safetensors"`:     {append(without(2), part("../x.safetensors", tensorsOf(t, nil))), model.ErrFiles},
-		`file "setup.py": use`:        {append(without(2), part("setup.py", nil)), model.ErrFiles},
-		"weights.gguf is beside":      {[]model.Part{part(model.GGUFName, nil), all[0]}, model.ErrFiles},
-		"not a GGUF file":             {[]model.Part{part(model.GGUFName, nil)}, gguf.ErrFormat},
-		"elements of type I64":        {[]model.Part{all[0], part(model.OneName, integers(t))}, model.ErrFiles},
-		"llama.logit_scale: this key": {[]model.Part{part(model.GGUFName, ofGGUF(t, gguf.Pair{Key: "llama.logit_scale", Value: float32(2)}))}, architecture.ErrArchitecture},
+		"0 files":                    {nil, model.ErrFiles},
+		"config.json is missing":     {without(0), model.ErrFiles},
+		"is one of them missing":     {without(4), model.ErrFiles},
+		"token_embd.weight of shape": {slices.Delete(slices.Clone(all), 2, 5), nil},
+		"model.safetensors.index":    {with(2, `{"weight_map":{"a":"b.safetensors"}}`), model.ErrFiles},
+		"not a safetensors file":     {with(4, "12345678{}"), safetensors.ErrFormat},
+		"layers 0: use": {
+			with(0, strings.Replace(config, `layers":2`, `layers":0`, 1)),
+			architecture.ErrArchitecture,
+		},
+		"are the same: remove one": {
+			append(slices.Clone(all[:2]), all[3], all[4], part("x.safetensors", whole(t, all[3]))),
+			architecture.ErrArchitecture,
+		},
+		"is there twice": {append(slices.Clone(all), all[1]), model.ErrFiles},
+		`file "../x.safetensors"`: {
+			append(without(2), part("../x.safetensors", tensorsOf(t, nil))),
+			model.ErrFiles,
+		},
+		`file "setup.py": use`:   {append(without(2), part("setup.py", nil)), model.ErrFiles},
+		"weights.gguf is beside": {[]model.Part{part(model.GGUFName, nil), all[0]}, model.ErrFiles},
+		"not a GGUF file":        {[]model.Part{part(model.GGUFName, nil)}, gguf.ErrFormat},
+		"elements of type I64":   {[]model.Part{all[0], part(model.OneName, integers(t))}, model.ErrFiles},
+		"llama.logit_scale: this key": {
+			[]model.Part{part(model.GGUFName, ofGGUF(t, gguf.Pair{Key: "llama.logit_scale", Value: float32(2)}))},
+			architecture.ErrArchitecture,
+		},
 	} {
 		class := of.class
 		if class == nil {

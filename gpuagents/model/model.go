@@ -118,8 +118,8 @@ func Save(
 	ctx context.Context, store snapshot.Store, name string, data []byte,
 ) (m *Manifest, digest string, err error) {
 	if len(data) > MaxBytes {
-		return nil, "", fmt.Errorf("model %s: %w: %d bytes, and the weights of a cell have at most %d: name the folder "+
-			"with the config.json of a language model", name, ErrTooLarge, len(data), MaxBytes)
+		return nil, "", fmt.Errorf("model %s: %w: %d bytes, and the weights of a cell have at most %d: name the "+
+			"folder with the config.json of a language model", name, ErrTooLarge, len(data), MaxBytes)
 	}
 	part := Part{fileName, int64(len(data)), bytes.NewReader(data)}
 	t, err := tensors(part.Name, part.From, part.Bytes)

@@ -59,9 +59,9 @@ func openParts(name string) (*modelFiles, error) {
 func (m *modelFiles) folder(name string) error {
 	dir := os.DirFS(name)
 	for _, of := range []string{model.ConfigName, model.TokenizerName, model.TemplateName} {
-		if err := m.add(dir, of); err != nil && !(of != model.ConfigName && errors.Is(err, fs.ErrNotExist)) {
-			return command.Usage("--file %s: %v: the folder of a language model has %s, and model.safetensors or %s; of "+
-				"GGUF name the file", name, err, model.ConfigName, safetensors.IndexName)
+		if err := m.add(dir, of); err != nil && (of == model.ConfigName || !errors.Is(err, fs.ErrNotExist)) {
+			return command.Usage("--file %s: %v: the folder of a language model has %s, and model.safetensors or %s; "+
+				"of GGUF name the file", name, err, model.ConfigName, safetensors.IndexName)
 		}
 	}
 	files := []string{model.OneName}

@@ -146,8 +146,8 @@ func (p *Parameters) Validate() error {
 	case Llama3:
 		if !finite(r.Factor) || !finite(r.Low) || !(r.High > r.Low) || !finite(r.High) || r.Original < 1 ||
 			r.Original > maxContext {
-			return refuse("llama3 scaling with factor %v, low %v, high %v and %d positions: use factors of 1 and more, "+
-				"low below high, and 1 to %d positions", r.Factor, r.Low, r.High, r.Original, maxContext)
+			return refuse("llama3 scaling with factor %v, low %v, high %v and %d positions: use factors of 1 and "+
+				"more, low below high, and 1 to %d positions", r.Factor, r.Low, r.High, r.Original, maxContext)
 		}
 	default:
 		return refuse("scaling %.100q of rotary positions: linear and llama3 are computed", r.Scaling)
@@ -274,7 +274,8 @@ func (p *Parameters) Check(tensors []Tensor) error {
 	for _, t := range tensors { // in the order of the file, so that the error is the same each time
 		if name := Canonical(t.Name); !p.Unused(name) {
 			if _, rest := have[name]; rest {
-				return refuse("tensor %s is none of the family %s: a model with it computes something else", t.Name, p.Family)
+				return refuse("tensor %s is none of the family %s: a model with it computes something else", t.Name,
+					p.Family)
 			}
 		}
 	}

@@ -20,7 +20,8 @@ func base(family string) map[string]any {
 		"model_type": family, "architectures": []string{classes[family]}, "hidden_size": 64, "intermediate_size": 176,
 		"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 256,
 		"max_position_embeddings": 512, "rms_norm_eps": 1e-6, "tie_word_embeddings": false, "hidden_act": "silu",
-		"bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32", "transformers_version": "5.1.0", "use_cache": true,
+		"bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32", "transformers_version": "5.1.0",
+		"use_cache":         true,
 		"initializer_range": 0.02, "attention_dropout": 0.0,
 	}
 	switch family {
@@ -69,7 +70,11 @@ func TestFromConfig(t *testing.T) {
 		value any
 		want  Rope
 	}{
-		"linear": {"rope_scaling", map[string]any{"type": "linear", "factor": 2.0}, Rope{Theta: 10000, Scaling: Linear, Factor: 2}},
+		"linear": {
+			"rope_scaling",
+			map[string]any{"type": "linear", "factor": 2.0},
+			Rope{Theta: 10000, Scaling: Linear, Factor: 2},
+		},
 		"llama3": {
 			"rope_parameters",
 			map[string]any{
@@ -133,7 +138,8 @@ func TestFromConfigRefuses(t *testing.T) {
 			delete(m, of.key)
 		}
 		_, err := FromConfig(text(m))
-		if !errors.Is(err, ErrArchitecture) || !strings.Contains(err.Error(), of.want) || strings.Contains(err.Error(), "\n") {
+		if !errors.Is(err, ErrArchitecture) || !strings.Contains(err.Error(), of.want) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s, %s %v: %v, want an ErrArchitecture with %q", of.family, of.key, of.value, err, of.want)
 		}
 	}
@@ -141,7 +147,8 @@ func TestFromConfigRefuses(t *testing.T) {
 		"": "an object", "[]": "an object", "{": "EOF", "{} {}": "more than spaces", `{"a":1,"a":2}`: "there twice",
 		strings.Repeat("[", 1<<20) + "]": "at most",
 	} {
-		if _, err := FromConfig([]byte(data)); !errors.Is(err, ErrArchitecture) || !strings.Contains(err.Error(), want) {
+		if _, err := FromConfig([]byte(data)); !errors.Is(err, ErrArchitecture) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("FromConfig of %.20q: %v, want an ErrArchitecture with %q", data, err, want)
 		}
 	}
@@ -150,7 +157,8 @@ func TestFromConfigRefuses(t *testing.T) {
 // ggufKeysOf are the keys of a small model of a family, as convert_hf_to_gguf.py of llama.cpp names them.
 func ggufKeysOf(family string) map[string]any {
 	m := map[string]any{
-		"general.architecture": family, "general.type": "model", "general.name": "small", "general.file_type": uint32(0),
+		"general.architecture": family, "general.type": "model", "general.name": "small",
+		"general.file_type":     uint32(0),
 		family + ".block_count": uint32(2), family + ".context_length": uint32(512),
 		family + ".embedding_length": uint32(64), family + ".feed_forward_length": uint32(176),
 		family + ".attention.head_count": uint32(4), family + ".attention.head_count_kv": uint32(2),
@@ -215,7 +223,8 @@ func TestFromGGUF(t *testing.T) {
 	}
 	k := ggufKeysOf(Llama)
 	k["llama.rope.scaling.type"], k["llama.rope.scaling.factor"] = "linear", float32(4)
-	if got, err := FromGGUF(file(t, k, []Tensor{embedding})); err != nil || got.Rope.Scaling != Linear || got.Rope.Factor != 4 {
+	if got, err := FromGGUF(file(t, k, []Tensor{embedding})); err != nil || got.Rope.Scaling != Linear ||
+		got.Rope.Factor != 4 {
 		t.Errorf("linear scaling: %+v, %v", got, err)
 	}
 	got, err := FromGGUF(file(t, ggufKeysOf(Llama), []Tensor{embedding, {RopeFreqs, []int64{8}}}))
@@ -284,7 +293,8 @@ func TestCheck(t *testing.T) {
 				Embedding: "model.embed_tokens.weight", LastNorm: "model.norm.weight", Head: "lm_head.weight",
 			}[of.Name]
 		}
-		for _, all := range [][]Tensor{canonical, hf, append(hf, Tensor{"model.layers.0.self_attn.rotary_emb.inv_freq", nil})} {
+		table := Tensor{Name: "model.layers.0.self_attn.rotary_emb.inv_freq"}
+		for _, all := range [][]Tensor{canonical, hf, append(slices.Clone(hf), table)} {
 			if err := p.Check(all); err != nil {
 				t.Errorf("%s: %v", family, err)
 			}
@@ -292,11 +302,13 @@ func TestCheck(t *testing.T) {
 		shape := slices.Clone(hf)
 		shape[1].Shape = []int64{1}
 		for want, bad := range map[string][]Tensor{
-			"token_embd.weight of shape [256 64] is missing":                        hf[1:],
-			"input_layernorm.weight has the shape [1], and":                         shape,
-			"are the same: remove one":                                              append(slices.Clone(hf), canonical[0]),
-			"tensor model.layers.2.self_attn.q_proj.weight is none of the":          append(slices.Clone(hf), Tensor{"model.layers.2.self_attn.q_proj.weight", nil}),
-			"tensor model.layers.0.self_attn.sinks is none of the family " + family: append(slices.Clone(hf), Tensor{"model.layers.0.self_attn.sinks", nil}),
+			"token_embd.weight of shape [256 64] is missing": hf[1:],
+			"input_layernorm.weight has the shape [1], and":  shape,
+			"are the same: remove one":                       append(slices.Clone(hf), canonical[0]),
+			"tensor model.layers.2.self_attn.q_proj.weight is none of the": append(slices.Clone(hf),
+				Tensor{"model.layers.2.self_attn.q_proj.weight", nil}),
+			"tensor model.layers.0.self_attn.sinks is none of the family " + family: append(slices.Clone(hf),
+				Tensor{"model.layers.0.self_attn.sinks", nil}),
 		} {
 			if err := p.Check(bad); !errors.Is(err, ErrArchitecture) || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v, want an ErrArchitecture with %q", family, err, want)
@@ -334,7 +346,8 @@ func FuzzFromGGUF(f *testing.F) {
 	for k, v := range ggufKeysOf(Qwen3) {
 		pairs = append(pairs, gguf.Pair{Key: k, Value: v})
 	}
-	if err := gguf.Write(&b, pairs, []gguf.Values{{Name: Embedding, Type: "F32", Shape: []int64{1, 1}, Of: []float32{0}}}); err != nil {
+	one := gguf.Values{Name: Embedding, Type: "F32", Shape: []int64{1, 1}, Of: []float32{0}}
+	if err := gguf.Write(&b, pairs, []gguf.Values{one}); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b.Bytes())
@@ -345,7 +358,8 @@ func FuzzFromGGUF(f *testing.F) {
 		}
 		p, err := FromGGUF(of)
 		switch {
-		case err != nil && !errors.Is(err, ErrArchitecture) && !errors.Is(err, gguf.ErrFormat) && !errors.Is(err, gguf.ErrValue):
+		case err != nil && !errors.Is(err, ErrArchitecture) && !errors.Is(err, gguf.ErrFormat) &&
+			!errors.Is(err, gguf.ErrValue):
 			t.Fatalf("FromGGUF: %v, want an error of the packages", err)
 		case err == nil:
 			_ = p.Check(nil)

@@ -99,12 +99,14 @@ func must[T comparable](c *config, key string, value T) {
 	}
 }
 
+// unknown is the error of a key that nobody knows.
+const unknown = "this key is unknown, and may change what the model computes: if it does not, remove it"
+
 // rest fails on the first key, by name, that nobody has taken. A null says nothing.
 func (c *config) rest() {
 	for _, key := range slices.Sorted(maps.Keys(c.of)) {
 		if string(c.of[key]) != "null" {
-			c.fail(fmt.Sprintf("%.100q", key), "this key is unknown, and may change what the model computes: if it does "+
-				"not, remove it")
+			c.fail(fmt.Sprintf("%.100q", key), "%s", unknown)
 		}
 	}
 }

@@ -123,7 +123,7 @@ func FromGGUF(f *gguf.File) (*Parameters, error) {
 	}
 	at := p.Family + "."
 	if name := f.Unknown(at, ggufKeys); name != "" {
-		k.fail(name, "this key is unknown, and may change what the model computes: if it does not, remove it")
+		k.fail(name, "%s", unknown)
 	}
 	k.only(at+"expert_count", 0)
 	k.only(at+"expert_used_count", 0)
@@ -163,7 +163,8 @@ func FromGGUF(f *gguf.File) (*Parameters, error) {
 	k.scaling(at, &p.Rope)
 	if shape(RopeFreqs) != nil {
 		if p.Rope.Scaling != "" {
-			k.fail(at+"rope.scaling.type", "%s beside the tensor %s: one of them is computed", p.Rope.Scaling, RopeFreqs)
+			k.fail(at+"rope.scaling.type", "%s beside the tensor %s: one of them is computed", p.Rope.Scaling,
+				RopeFreqs)
 		}
 		p.Rope.Scaling = Factors
 	}

@@ -144,7 +144,8 @@ func Open(r io.ReaderAt, size int64) (*File, error) {
 	if v, err := f.Get(alignmentKey); s.err == nil && (v != nil || err != nil) {
 		u, _ := v.(uint64)
 		if err != nil || u < minAlign || u > maxAlign || u&(u-1) != 0 {
-			s.fail("key %s is %.100s: use a power of two from %d to %d", alignmentKey, fmt.Sprint(v), minAlign, maxAlign)
+			s.fail("key %s is %.100s: use a power of two from %d to %d", alignmentKey, fmt.Sprint(v), minAlign,
+				maxAlign)
 		}
 		align = int64(u)
 	}
@@ -228,7 +229,7 @@ func (f *File) Get(key string) (any, error) {
 		}
 		value = all
 	default:
-		return nil, fmt.Errorf("key %s: %w: it is an array of %v, and arrays of string, float32, int32 and uint32 are read",
+		return nil, fmt.Errorf("key %s: %w: it is an array of %v: string, float32, int32 and uint32 are read",
 			key, ErrValue, k.Elem)
 	}
 	if s.err != nil {

@@ -77,12 +77,15 @@ var hostile = map[string]struct {
 		little.AppendUint64(key(head(0, 1), "a", String), 1<<30),
 		"byte 45: a string of 1073741824 bytes",
 	},
-	"2^64 string":     {little.AppendUint64(key(head(0, 1), "a", String), math.MaxUint64), "at most 16777216"},
-	"long name":       {append(little.AppendUint64(head(0, 1), 513), make([]byte, 520)...), "a string of 513 bytes"},
-	"NUL in a name":   {append(key(head(0, 1), "a\x00b", Uint8), 1), "control characters"},
-	"no UTF-8":        {append(key(head(0, 1), "a\xff", Uint8), 1), "not UTF-8"},
-	"empty name":      {append(key(head(0, 1), "", Uint8), 1, 2, 3), "empty"},
-	"twice":           {append(key(append(key(head(0, 2), "k", Uint8), 1), "k", Uint8), 1), "key k: its name is there twice"},
+	"2^64 string":   {little.AppendUint64(key(head(0, 1), "a", String), math.MaxUint64), "at most 16777216"},
+	"long name":     {append(little.AppendUint64(head(0, 1), 513), make([]byte, 520)...), "a string of 513 bytes"},
+	"NUL in a name": {append(key(head(0, 1), "a\x00b", Uint8), 1), "control characters"},
+	"no UTF-8":      {append(key(head(0, 1), "a\xff", Uint8), 1), "not UTF-8"},
+	"empty name":    {append(key(head(0, 1), "", Uint8), 1, 2, 3), "empty"},
+	"twice": {
+		append(key(append(key(head(0, 2), "k", Uint8), 1), "k", Uint8), 1),
+		"key k: its name is there twice",
+	},
 	"unknown type":    {append(key(head(0, 1), "k", 13), 1), "unknown type 13"},
 	"bool of 2":       {append(key(head(0, 1), "k", Bool), 2), "a bool is 2"},
 	"nested arrays":   {appendArray(appendText(head(0, 1), "k"), Array, 1), "nested arrays"},
@@ -96,18 +99,21 @@ var hostile = map[string]struct {
 	"alignment 2^63":  {little.AppendUint64(key(head(0, 1), alignmentKey, Uint64), 1<<63), "9223372036854775808: use"},
 	"alignment text":  {appendText(key(head(0, 1), alignmentKey, String), "32"), "alignment is 32: use"},
 	"5 dims":          {tensor(head(1, 0), "t", []uint64{1, 1, 1, 1, 1}, 0, 0), "5 dimensions"},
-	"2^32-1 dims":     {elements(little.AppendUint32(appendText(head(1, 0), "t"), math.MaxUint32), 64), "4294967295 dimensions"},
-	"dim 0":           {elements(tensor(head(1, 0), "t", []uint64{4, 0}, 0, 0), 64), "dimension 0"},
-	"dims 2^42":       {elements(tensor(head(1, 0), "t", []uint64{1 << 42, 1 << 42}, 0, 0), 64), "more than a file"},
-	"dims 2^64":       {elements(tensor(head(1, 0), "t", []uint64{1 << 32, 1 << 32, 4}, 0, 0), 64), "more than a file"},
-	"bytes 2^64":      {elements(tensor(head(1, 0), "t", []uint64{1 << 62}, 0, 0), 64), "more than a file"},
-	"half a block":    {elements(tensor(head(1, 0), "t", []uint64{33}, 8, 0), 64), "no whole blocks"},
-	"type 11":         {elements(tensor(head(1, 0), "t", []uint64{256}, 11, 0), 256), "type 11 (Q3_K)"},
-	"type 2^31":       {elements(tensor(head(1, 0), "t", []uint64{256}, 1<<31, 0), 256), "quantise it"},
-	"unaligned":       {elements(tensor(head(1, 0), "t", []uint64{1}, 0, 4), 64), "no multiple of the alignment 32"},
-	"offset 2^63":     {elements(tensor(head(1, 0), "t", []uint64{1}, 0, 1<<63), 64), "no multiple"},
-	"after the file":  {elements(tensor(head(1, 0), "t", []uint64{17}, 0, 0), 64), "end after the file"},
-	"far after":       {elements(tensor(head(1, 0), "t", []uint64{1}, 0, 1<<62), 64), "end after the file"},
+	"2^32-1 dims": {
+		elements(little.AppendUint32(appendText(head(1, 0), "t"), math.MaxUint32), 64),
+		"4294967295 dimensions",
+	},
+	"dim 0":          {elements(tensor(head(1, 0), "t", []uint64{4, 0}, 0, 0), 64), "dimension 0"},
+	"dims 2^42":      {elements(tensor(head(1, 0), "t", []uint64{1 << 42, 1 << 42}, 0, 0), 64), "more than a file"},
+	"dims 2^64":      {elements(tensor(head(1, 0), "t", []uint64{1 << 32, 1 << 32, 4}, 0, 0), 64), "more than a file"},
+	"bytes 2^64":     {elements(tensor(head(1, 0), "t", []uint64{1 << 62}, 0, 0), 64), "more than a file"},
+	"half a block":   {elements(tensor(head(1, 0), "t", []uint64{33}, 8, 0), 64), "no whole blocks"},
+	"type 11":        {elements(tensor(head(1, 0), "t", []uint64{256}, 11, 0), 256), "type 11 (Q3_K)"},
+	"type 2^31":      {elements(tensor(head(1, 0), "t", []uint64{256}, 1<<31, 0), 256), "quantise it"},
+	"unaligned":      {elements(tensor(head(1, 0), "t", []uint64{1}, 0, 4), 64), "no multiple of the alignment 32"},
+	"offset 2^63":    {elements(tensor(head(1, 0), "t", []uint64{1}, 0, 1<<63), 64), "no multiple"},
+	"after the file": {elements(tensor(head(1, 0), "t", []uint64{17}, 0, 0), 64), "end after the file"},
+	"far after":      {elements(tensor(head(1, 0), "t", []uint64{1}, 0, 1<<62), 64), "end after the file"},
 	"overlap": {
 		elements(tensor(tensor(head(2, 0), "t", []uint64{16}, 0, 0), "u", []uint64{16}, 0, 32), 128),
 		"tensors overlap",
@@ -130,7 +136,8 @@ func TestHostile(t *testing.T) {
 	}
 	for name, of := range hostile {
 		_, err := open(of.data)
-		if !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), of.want) || strings.Contains(err.Error(), "\n") {
+		if !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), of.want) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want an ErrFormat with %q", name, err, of.want)
 		}
 		if got := allocated(of.data); got > 2*uint64(len(of.data))+16<<10 {
@@ -182,7 +189,7 @@ func TestRandom(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		values := []any{
-			uint32(r.Uint32()), r.Uint64(), int32(r.Uint32()), r.Float32(), r.IntN(2) == 0, "é\x00" + fmt.Sprint(r.Int()),
+			r.Uint32(), r.Uint64(), int32(r.Uint32()), r.Float32(), r.IntN(2) == 0, "é\x00" + fmt.Sprint(r.Int()),
 			[]string{},
 			[]string{"", "a", "long " + fmt.Sprint(r.Int())},
 			[]float32{r.Float32()},
@@ -234,7 +241,8 @@ func TestRandom(t *testing.T) {
 		}
 		for i, v := range tensors {
 			of := f.Tensors[i]
-			if got := f.floats(t, of); of.Name != v.Name || !slices.Equal(got, v.Of) || !slices.Equal(of.Shape, v.Shape) {
+			if got := f.floats(t, of); of.Name != v.Name || !slices.Equal(got, v.Of) ||
+				!slices.Equal(of.Shape, v.Shape) {
 				t.Fatalf("%s: %v, want %v of %v", of.Name, got, v.Of, v.Shape)
 			}
 		}
@@ -287,8 +295,9 @@ func FuzzOpen(f *testing.F) {
 		f.Add(of.data)
 	}
 	var b bytes.Buffer
-	if err := Write(&b, []Pair{{"general.alignment", uint32(32)}, {"k", []string{"a", "b"}}, {"s", "x"}},
-		[]Values{{"t", quant.Q8_0, []int64{1, 32}, make([]float32, 32)}, {"u", quant.F32, []int64{2}, []float32{1, 2}}}); err != nil {
+	if err := Write(&b, []Pair{{"general.alignment", uint32(32)}, {"k", []string{"a", "b"}}, {"s", "x"}}, []Values{
+		{"t", quant.Q8_0, []int64{1, 32}, make([]float32, 32)}, {"u", quant.F32, []int64{2}, []float32{1, 2}},
+	}); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b.Bytes())
@@ -308,7 +317,8 @@ func FuzzOpen(f *testing.F) {
 		end := int64(0)
 		for _, tensor := range of.Tensors {
 			if tensor.First < end || tensor.Bytes < 0 || tensor.Bytes > int64(len(data))-tensor.First {
-				t.Fatalf("tensor %q has bytes %d to %d of %d", tensor.Name, tensor.First, tensor.First+tensor.Bytes, len(data))
+				t.Fatalf("tensor %q has bytes %d to %d of %d", tensor.Name, tensor.First, tensor.First+tensor.Bytes,
+					len(data))
 			}
 			end = tensor.First + tensor.Bytes
 			of.floats(t, tensor)

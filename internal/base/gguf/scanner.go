@@ -250,7 +250,8 @@ func (s *scanner) tensor(f *File, names map[string]bool, align int64) {
 			"it to one of them", t.Name, number, t.Type)
 		return
 	case contiguous%elements != 0:
-		s.fail("tensor %s: rows of %d elements are no whole blocks of %d of type %s", t.Name, contiguous, elements, t.Type)
+		s.fail("tensor %s: rows of %d elements are no whole blocks of %d of type %s", t.Name, contiguous, elements,
+			t.Type)
 		return
 	case n/elements > math.MaxInt64/bytes:
 		s.fail("tensor %s: its elements are more than a file can have", t.Name)

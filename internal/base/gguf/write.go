@@ -47,8 +47,8 @@ func Write(w io.Writer, keys []Pair, tensors []Values) error {
 		elements, bytes, _ := quant.Block(t.Type)
 		of, known := number[t.Type]
 		if !known || n != int64(len(t.Of)) || len(t.Shape) == 0 || t.Shape[len(t.Shape)-1]%elements != 0 {
-			return fmt.Errorf("write tensor %.100q: %w: %d elements of shape %v and type %s: use F32, or Q8_0 with rows "+
-				"of whole blocks", t.Name, ErrValue, len(t.Of), t.Shape, t.Type)
+			return fmt.Errorf("write tensor %.100q: %w: %d elements of shape %v and type %s: use F32, or Q8_0 with "+
+				"rows of whole blocks", t.Name, ErrValue, len(t.Of), t.Shape, t.Type)
 		}
 		head = little.AppendUint32(appendText(head, t.Name), uint32(len(t.Shape)))
 		for i := range t.Shape {

@@ -130,7 +130,8 @@ func EncodeQ8(src []float32) ([]byte, error) {
 		var largest float64
 		for i, v := range src[at:][:32] {
 			if !(math.Abs(float64(v)) < 8e6) {
-				return nil, fmt.Errorf("%w: value %d is %v: type %s takes finite values below 8e6", ErrType, at+i, v, Q8_0)
+				return nil, fmt.Errorf("%w: value %d is %v: type %s takes finite values below 8e6", ErrType, at+i, v,
+					Q8_0)
 			}
 			largest = max(largest, math.Abs(float64(v)))
 		}

@@ -66,11 +66,12 @@ func ParseIndex(data []byte) (files map[string]string, err error) {
 			case err != nil:
 				return refuse("tensor %.100q: %v", name, err)
 			case checkName(name) != nil || again:
-				return refuse("tensor %.100q: its name is there twice, empty, longer than %d bytes or has control characters",
-					name, maxName)
-			case !strings.HasSuffix(file, ".safetensors") || checkName(file) != nil || strings.ContainsAny(file, `/\`) ||
-				strings.HasPrefix(file, "."):
-				return refuse("tensor %s: file %.100q: use the name of a .safetensors file in the same folder", name, file)
+				return refuse("tensor %.100q: its name is there twice, empty, longer than %d bytes or has control "+
+					"characters", name, maxName)
+			case !strings.HasSuffix(file, ".safetensors") || checkName(file) != nil ||
+				strings.ContainsAny(file, `/\`) || strings.HasPrefix(file, "."):
+				return refuse("tensor %s: file %.100q: use the name of a .safetensors file in the same folder", name,
+					file)
 			}
 			files[name], different[file] = file, true
 		}

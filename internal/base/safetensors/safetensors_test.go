@@ -213,7 +213,8 @@ func FuzzOpen(f *testing.F) {
 				t.Fatalf("tensor %q begins at byte %d, want %d", tensor.Name, tensor.First, n)
 			}
 			n += tensor.Bytes
-			if _, err := of.Floats(tensor.Name); err != nil && slices.Contains([]string{F32, "F16", "BF16"}, tensor.Type) {
+			if _, err := of.Floats(tensor.Name); err != nil && slices.Contains([]string{F32, "F16", "BF16"},
+				tensor.Type) {
 				t.Fatalf("Floats: %v, want no error", err)
 			}
 		}
