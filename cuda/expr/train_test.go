@@ -24,7 +24,7 @@ var (
 	trainSteps = flag.Int("trainsteps", 20, "steps of TestAutoencoder")
 )
 
-// TestAutograd: derivatives are those of PyTorch, within the rounding of float32.
+// TestAutograd: derivatives equal PyTorch's, within the rounding of float32.
 // testdata/torch_grad.py writes the table.
 func TestAutograd(t *testing.T) {
 	text, err := os.ReadFile("testdata/autograd.json")
@@ -71,7 +71,7 @@ func TestAutograd(t *testing.T) {
 	}
 }
 
-// TestAdam: steps are those of Adam in float64, within the rounding of float32.
+// TestAdam: steps equal steps of Adam in float64, within the rounding of float32.
 func TestAdam(t *testing.T) {
 	const text = "mean(square(matmul(x, w) + b - y))"
 	sources := []expr.Source{

@@ -114,7 +114,7 @@ func TestTrainProgram(t *testing.T) {
 	}
 	for name, a := range out.Weights {
 		if !bytes.Equal(a.Data, in[name].Data) {
-			t.Errorf("weight %s has other bits than those of the interpreter", name)
+			t.Errorf("weight %s has other bits than the interpreter's", name)
 		}
 	}
 }

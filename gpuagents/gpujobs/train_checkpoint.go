@@ -27,7 +27,7 @@ const maxCheckpoint = 1 << 30
 type trainState struct {
 	// Digest is the SHA-256 of the settings and the data.
 	Digest string `json:"digest"`
-	// Epochs are those that are done, and Best is the one with the best weights, from 1; 0: none.
+	// Epochs are done, and Best is the one with the best weights, from 1; 0: none.
 	Epochs []gpujob.TrainEpoch `json:"epochs"`
 	Best   int                 `json:"best"`
 	Steps  int64               `json:"steps"` // of the optimizer
@@ -40,7 +40,7 @@ type trainState struct {
 	best []byte // the checkpoint of the trainer with the best weights
 }
 
-// add counts a batch, behind which the trainer has made so many steps.
+// add counts a batch, behind which the trainer has made that number of steps.
 func (s *trainState) add(l training.Loss, steps uint64) {
 	s.Steps, s.Done = int64(steps), s.Done+1
 	s.Sum, s.Count, s.Saturated = s.Sum+l.Sum, s.Count+l.Count, s.Saturated+l.Saturated

@@ -24,7 +24,7 @@ const (
 type trainData struct {
 	all     *training.Sequences
 	batcher *training.Batcher
-	// The sequences that are trained with, those of validation, and those that are held out.
+	// The sequences of training, the sequences of validation, and the sequences that are held out.
 	train, validation, heldOut []int
 	digest                     string // of the settings and the arrays
 }

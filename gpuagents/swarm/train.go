@@ -28,8 +28,8 @@ type Train struct {
 	// are cut. Batch is how many windows make a step of the optimizer; default 64.
 	Window int `yaml:"window" json:"window,omitempty" zero:"default"`
 	Batch  int `yaml:"batch" json:"batch,omitempty" zero:"default"`
-	// Epochs is the most passes over the sequences; default 15. Training ends before after so many
-	// epochs, Patience, without a lower loss of validation; default 4.
+	// Epochs is the most passes over the sequences; default 15. Training ends before them after
+	// Patience epochs without a lower loss of validation; default 4.
 	Epochs   int `yaml:"epochs" json:"epochs,omitempty" zero:"default"`
 	Patience int `yaml:"patience" json:"patience,omitempty" zero:"default"`
 	// Rate is the step of Adam, default 0.004, Clip the largest norm of a gradient, default 1, and Decay

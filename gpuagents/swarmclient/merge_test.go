@@ -37,7 +37,7 @@ func TestRefused(t *testing.T) {
 	first, second := scored([]uint32{0}, 0.5), []uint32{39, 20}
 	d, err := split.Decisions([]*batch.AgentDecisions{first, scored(second, 0.25, 0.75)})
 	if err != nil || !slices.Equal(d.Score, []float32{0.25, 0.5, 0.75}) {
-		t.Errorf("scores %v, %v, want those of both shards in the order of the list", d.Score, err)
+		t.Errorf("scores %v, %v, want the scores of both shards in the order of the list", d.Score, err)
 	}
 	if _, err := split.Decisions([]*batch.AgentDecisions{first, scored(second)}); !errors.Is(err, errAnswer) {
 		t.Errorf("scores of one shard: %v, want %v", err, errAnswer)

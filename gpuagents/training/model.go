@@ -13,7 +13,7 @@ import (
 type Model struct {
 	*memory
 	keep float32 // what units that the readout sees are multiplied by in training
-	drop uint32  // of 65,536 units, those that it does not see
+	drop uint32  // the number of 65,536 units that it does not see
 	seed uint64
 }
 
@@ -133,7 +133,7 @@ func (m *Model) embed(p part) error {
 	})
 }
 
-// predict steps a part and waits for it: predictions and states are those of the batch, as Evaluate takes
+// predict steps a part and waits for it: predictions and states belong to the batch, as Evaluate takes
 // them.
 func (m *Model) predict(ctx context.Context, b *Batch, p part, states, predictions []float32) error {
 	if err := m.forward(p); err != nil {

@@ -21,7 +21,7 @@ type Sequences struct {
 // Window is a part of a sequence that begins with state 0: Moments moments from First on.
 type Window struct{ Sequence, First, Moments int }
 
-// Windows cuts the sequences of these numbers, in this order, into windows of at most so many moments.
+// Windows cuts the sequences of these numbers, in this order, into windows of at most this number of moments.
 func (s *Sequences) Windows(sequences []int, window int) []Window {
 	var all []Window
 	for _, n := range sequences {

@@ -22,7 +22,7 @@ func openTrainer(t testing.TB, o Options, w *Weights) *Trainer {
 	return tr
 }
 
-// randomBatch returns a batch of sequences of up to T moments, of which a share asks no target.
+// randomBatch returns a batch of sequences of up to T moments, and a share of the moments asks no target.
 func randomBatch(r *rand.Rand, s Shape, N, T int, silent float64) Batch {
 	b := Batch{Sequences: N, Moments: T}
 	for range N {

@@ -107,7 +107,7 @@ func (t *training) states() []byte {
 	return own(t.numbers(t.class*t.count(), 1<<kernels.AgentUnitBits))
 }
 
-// gates are gradients, of which some are large, and zeros where an agent has no moment.
+// gates are gradients, some of them large, and zeros where an agent has no moment.
 func (t *training) gates() []byte {
 	v := t.numbers(4*t.class*t.count(), trainset.MostGradient)
 	for i := range v {

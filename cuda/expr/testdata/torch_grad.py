@@ -3,7 +3,7 @@
     python3 torch_grad.py table autograd.json
     python3 torch_grad.py train ROWS STEPS [MODE]
 
-The data and the first weights of the autoencoder are those of TestAutoencoder.
+The autoencoder has the data and the first weights of TestAutoencoder.
 """
 
 import json

@@ -67,7 +67,7 @@ func (c *agentQuantum) zero() {
 	c.state[0] = 1
 }
 
-// multiplied is the product of two numbers, each operation of which rounds.
+// multiplied is the product of two numbers. Each operation rounds.
 func multiplied(m, a complex64) complex64 {
 	return complex(float32(real(m)*real(a))-float32(imag(m)*imag(a)), float32(real(m)*imag(a))+float32(imag(m)*real(a)))
 }

@@ -35,7 +35,7 @@ func Scale(a []float32, re, im float32) {
 	scale(&pairsCall{a: unsafe.Pointer(&a[0]), m: unsafe.Pointer(&by), count: len(a) / 8})
 }
 
-// Multiply multiplies the elements of a by the elements of b, but for those of b that are 1.
+// Multiply multiplies the elements of a by the elements of b, but where the element of b is 1.
 func Multiply(a, b []float32) {
 	multiply(&pairsCall{a: unsafe.Pointer(&a[0]), b: unsafe.Pointer(&b[0]), count: len(a) / 8})
 }

@@ -61,7 +61,7 @@ type tilePhase struct {
 	near     [tileThreads]uint16
 	far      [tileThreads]uint64
 	heldFar  [quantumset.Held]uint64
-	straight int // so many threads in a row have amplitudes in a row
+	straight int // number of threads in a row whose amplitudes are in a row
 }
 
 // tileTrade exchanges a bit of the number of a row with a bit of the threads.

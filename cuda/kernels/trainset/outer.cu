@@ -9,7 +9,7 @@
 #define SLICES (8 / ROLES)    // of agents that a block takes at once, at most
 #define AGENTS 64             // of a slice
 #define LINES (6 * HIDDEN)    // of bytes: of gates r, z, n and the units' part of n, of units, and of inputs
-#define LINE (AGENTS / 4 + 4) // words of a line, of which the last four are not used
+#define LINE (AGENTS / 4 + 4) // words of a line; the last four are not used
 #define LOW (LINES * LINE)    // where lines of low bytes begin
 #define WHOLE 256             // threads of a whole block
 #define MATRICES (HIDDEN == 8 ? 1 : 2 * CHUNKS) // of 16 lines of gates that a role has

@@ -131,7 +131,7 @@ KERNEL_NAME(const unsigned *readout, const short *states, const int *items, cons
       const bool there = own < all;
       const unsigned run = there ? own / agents : 0, n = there ? own - run * agents : 0;
       const unsigned length = there && !train ? lengths[n] : 0;
-      int held = -1; // the row that of[0] has sums of
+      int held = -1; // the row whose sums of[0] has
       for (unsigned first_of = run * RUN; first_of < (run + 1) * RUN; first_of += 4) { // in all lanes as often
         // Of the lane's own moment.
         const unsigned t = first_of + part, at = t * agents + n;

@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// ErrArchitecture is a model whose parameters are not those of a known family, are beyond a limit,
+// ErrArchitecture is a model whose parameters fit no known family, are beyond a limit,
 // or do not fit its tensors.
 var ErrArchitecture = errors.New("architecture that cannot be computed")
 

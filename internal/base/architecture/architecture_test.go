@@ -269,7 +269,7 @@ func TestFromGGUFRefuses(t *testing.T) {
 	}
 }
 
-// TestCheck: the tensors of both conventions are those of the parameters, and any other is named.
+// TestCheck: the tensors of both conventions fit the parameters, and any other is named.
 func TestCheck(t *testing.T) {
 	other := map[string]string{}
 	for from, to := range hugging {

@@ -99,7 +99,7 @@ type Key struct {
 // Tensor describes a tensor of a file.
 type Tensor struct {
 	Name  string
-	Type  string  // one of those of package quant
+	Type  string  // a type of package quant
 	Shape []int64 // row-major, the last dimension is contiguous: the reverse of the file's order
 	First int64   // of its bytes in the file
 	Bytes int64

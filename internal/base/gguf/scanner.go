@@ -84,7 +84,7 @@ func (s *scanner) number(n int64) uint64 {
 	return little.Uint64(s.small[:])
 }
 
-// count reads the number of tensors or keys, each of which takes at least least bytes.
+// count reads the number of tensors or keys, and each takes at least least bytes.
 func (s *scanner) count(of string, least int64) int64 {
 	n := s.number(8)
 	if n > maxCount {
@@ -117,7 +117,7 @@ func (s *scanner) text(n int64) string {
 	return string(b)
 }
 
-// name reads the name of a key or a tensor, which is none of those that have been.
+// name reads the name of a key or a tensor, which differs from all names before.
 func (s *scanner) name(of string, again func(string) bool) string {
 	name := s.text(s.length(maxName))
 	switch {

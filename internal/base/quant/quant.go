@@ -1,6 +1,6 @@
 // Package quant is the layout of the elements of foreign models: floats of 32 and 16 bits, and
 // blocks of integers with common scales. It decodes them to float32, plainly: Decode is the twin of
-// each faster routine. The blocks are those of ggml, as ggml-common.h and ggml-quants.c of
+// each faster routine. The blocks are ggml's, as ggml-common.h and ggml-quants.c of
 // github.com/ggml-org/ggml describe them; files of GGUF name them.
 package quant
 
