@@ -55,9 +55,9 @@ func (e *Election) Bid(candidate int, l Leader) {
 	}
 }
 
-// Merge adds the ballots and bids of other agents. It is associative and commutative. What it refuses
-// leaves e as it was: it returns the errors of Tally.Merge, and ErrBid for a candidate with votes and
-// no bid, or a bid and no votes.
+// Merge adds the ballots and bids of other agents. It is associative and commutative. What it
+// refuses leaves e as it was: it returns the errors of Tally.Merge, and ErrBid for a candidate with
+// votes and no bid, or a bid and no votes.
 func (e *Election) Merge(o Election) error {
 	if len(o.Bids) != len(e.Bids) {
 		return fmt.Errorf("merge bids for %d and %d candidates: %w", len(e.Bids), len(o.Bids), ErrCandidates)

@@ -21,9 +21,9 @@ func drawnVoters() map[string][]uint32 {
 	return sets
 }
 
-// TestDrawIsFair: each of 60 voters leads as often as the others over rounds, and over seeds, and who
-// leads a round says nothing about who leads the next one. The statistic has 59 degrees of freedom: a
-// mean of 59 and a deviation of 11.
+// TestDrawIsFair: each of 60 voters leads as often as the others over rounds, and over seeds, and
+// who leads a round says nothing about who leads the next one. The statistic has 59 degrees of
+// freedom: a mean of 59 and a deviation of 11.
 func TestDrawIsFair(t *testing.T) {
 	const rounds, most = 24_000, 59 + 5*11
 	for name, voters := range drawnVoters() {
@@ -58,7 +58,8 @@ func TestDrawIsFair(t *testing.T) {
 	}
 }
 
-// TestDrawIsPublic: docs/protocol.md has these numbers, which clients in other languages compute too.
+// TestDrawIsPublic: docs/protocol.md has these numbers, which clients in other languages compute
+// too.
 func TestDrawIsPublic(t *testing.T) {
 	d := NewDraw(42, 1)
 	key, salt := d.Words()
@@ -114,9 +115,9 @@ func plainElection(r Rule, d Draw, votes []int, candidates int, incumbent Leader
 	return out
 }
 
-// TestElectionOfParts: elections of parts, merged in any order and grouping, have the leader of a loop
-// over all agents. It votes for the winner, is the incumbent if that votes for it, and there is none
-// without a winner.
+// TestElectionOfParts: elections of parts, merged in any order and grouping, have the leader of a
+// loop over all agents. It votes for the winner, is the incumbent if that votes for it, and there
+// is none without a winner.
 func TestElectionOfParts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		candidates := rapid.IntRange(1, 5).Draw(t, "candidates")

@@ -82,8 +82,8 @@ func (r Rule) String() string {
 }
 
 // ParseRule reads a rule: plurality, majority, weighted, unanimous, or quorum with a fraction, as
-// in "quorum 2/3". After majority, quorum and unanimous " of all" sets the base All; " of cast" is the
-// default.
+// in "quorum 2/3". After majority, quorum and unanimous " of all" sets the base All; " of cast" is
+// the default.
 func ParseRule(text string) (Rule, error) {
 	var r Rule
 	name, rest, _ := strings.Cut(strings.TrimSpace(text), " ")

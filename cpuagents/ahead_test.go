@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 )
 
-// TestReadAhead: decisions wait until the rows of their batch were read again, or for the end of the
-// attempt.
+// TestReadAhead: decisions wait until the rows of their batch were read again, or for the end of
+// the attempt.
 func TestReadAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newExchange()

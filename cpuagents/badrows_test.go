@@ -91,8 +91,8 @@ func drops(t *testing.T, spec json.RawMessage) json.RawMessage {
 	return data
 }
 
-// TestBadRowsOfRuns: every mistake in the rows of a source with an end has a sentence and a count, and
-// the rows around it are decided.
+// TestBadRowsOfRuns: every mistake in the rows of a source with an end has a sentence and a count,
+// and the rows around it are decided.
 func TestBadRowsOfRuns(t *testing.T) {
 	if testing.Short() {
 		t.Skip("with the race detector it takes minutes")

@@ -428,9 +428,9 @@ func (f *batcher) reject(rejected *rows.Reject) error {
 	return nil
 }
 
-// flush hands the batch to the sender. A batch that an earlier attempt has appended is only counted,
-// since its rows are the same. An empty batch is not appended. With evictions it appends the batch
-// itself, since the swaps before the next one depend on the end of the log.
+// flush hands the batch to the sender. A batch that an earlier attempt has appended is only
+// counted, since its rows are the same. An empty batch is not appended. With evictions it appends
+// the batch itself, since the swaps before the next one depend on the end of the log.
 func (f *batcher) flush(work context.Context) error {
 	f.count()
 	if f.evict != nil {

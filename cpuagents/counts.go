@@ -12,8 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// counts are the rows and decisions of a run, by series and together. feed and collect change different
-// fields of a summary.
+// counts are the rows and decisions of a run, by series and together. feed and collect change
+// different fields of a summary.
 type counts struct {
 	metrics  *Metrics
 	progress func(any) // is called with mu held, so one call at a time
@@ -26,8 +26,8 @@ type counts struct {
 	reported time.Time
 }
 
-// addRows adds rows that were read. group is the group of their series; -1 for rows of entities, which
-// addEntities adds to the summary.
+// addRows adds rows that were read. group is the group of their series; -1 for rows of entities,
+// which addEntities adds to the summary.
 func (c *counts) addRows(group int, good, rejected uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,8 +39,8 @@ func (c *counts) addRows(group int, good, rejected uint64) {
 	c.state.Rejected += rejected
 }
 
-// addEntities appends new entities to the summary, and adds a row to each group in seen, and a reject to
-// each in late.
+// addEntities appends new entities to the summary, and adds a row to each group in seen, and a
+// reject to each in late.
 func (c *counts) addEntities(fresh []SeriesSummary, seen, late []uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,8 +61,8 @@ func (c *counts) addKeyless(r *rows.Reject) {
 	c.state.Keyless.Count(r)
 }
 
-// check refuses a decision for a group or a candidate that the run does not have. The batch comes from
-// another process.
+// check refuses a decision for a group or a candidate that the run does not have. The batch comes
+// from another process.
 func (c *counts) check(d *batch.Decisions, candidates int) error {
 	if d.Candidates != candidates {
 		return jobs.Errorf(

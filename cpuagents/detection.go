@@ -275,8 +275,8 @@ func (d *detection) run(ctx, work context.Context, cancel context.CancelCauseFun
 	return err
 }
 
-// finishPatience bounds the wait for the last decisions of a detector that finishes, and endPatience
-// with DetectionOptions.Ends.
+// finishPatience bounds the wait for the last decisions of a detector that finishes, and
+// endPatience with DetectionOptions.Ends.
 const (
 	finishPatience = 20 * time.Second
 	endPatience    = time.Minute
@@ -373,8 +373,8 @@ type journalInput struct {
 	columns   rows.ColumnSpec
 }
 
-// Open implements Input. The journal has the rows of the last batch, since it is trimmed to batches that
-// all shards have.
+// Open implements Input. The journal has the rows of the last batch, since it is trimmed to batches
+// that all shards have.
 func (j *journalInput) Open(ctx context.Context, at feed.Place, _ *feed.Place) (InputReader, error) {
 	return j.resources.OpenLasting(ctx, j.journal, j.id, j.i, j.series, j.columns, at)
 }

@@ -134,8 +134,8 @@ func (d *detection) unserved(since time.Time) time.Time {
 
 // entry processes one entry of the log of decisions. Its steps are in this order: the states of
 // evicted entities are stored, the sinks take the decisions, and the entry counts as answered. So
-// feed, which waits for answers, runs ahead of no sink by more than feed.Unanswered batches. A batch that
-// the swarm refuses fails the job: its rows would be missing.
+// feed, which waits for answers, runs ahead of no sink by more than feed.Unanswered batches. A
+// batch that the swarm refuses fails the job: its rows would be missing.
 func (d *detection) entry(ctx context.Context, e feed.Answer) error {
 	if d.Directory != nil {
 		d.Directory.Reach(e.Shard, e.Seq)
@@ -199,8 +199,8 @@ func (d *detection) entry(ctx context.Context, e feed.Answer) error {
 	return nil
 }
 
-// decisions returns the decisions of an answer, with the numbers of their entities and explained, and
-// the incidents that have ended.
+// decisions returns the decisions of an answer, with the numbers of their entities and explained,
+// and the incidents that have ended.
 func (d *detection) decisions(e feed.Answer) (got *batch.Decisions, ended []explain.Incident, err error) {
 	if got, err = batch.DecodeDecisions(e.Data); err != nil {
 		return nil, nil, fmt.Errorf("decisions %d of detector %s: %w", e.Seq, d.Name, err)

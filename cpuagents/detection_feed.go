@@ -149,8 +149,8 @@ func (d *detection) closeReaders() {
 	d.readers = nil
 }
 
-// complete reads the rows of the last batch again, if some shards lack their part of it, and appends
-// them. All sources are open at the places before the batch.
+// complete reads the rows of the last batch again, if some shards lack their part of it, and
+// appends them. All sources are open at the places before the batch.
 func (d *detection) complete(work context.Context) error {
 	if len(d.state.Missing) == 0 {
 		for i, r := range d.readers {
@@ -228,9 +228,9 @@ func (d *detection) stale(ctx context.Context) error {
 	return fmt.Errorf("detector %s: a later attempt has taken over: %w", d.Name, jobs.ErrFenced)
 }
 
-// readPieces reads a source until it or reading ends, and closes it. It hands over what it has when a
-// piece is full, or before the source may wait, so that no row waits for the next one. Rows that it
-// holds when reading ends were not counted anywhere: the next attempt reads them again.
+// readPieces reads a source until it or reading ends, and closes it. It hands over what it has when
+// a piece is full, or before the source may wait, so that no row waits for the next one. Rows that
+// it holds when reading ends were not counted anywhere: the next attempt reads them again.
 func (d *detection) readPieces(reading, handing context.Context, i int, r InputReader, pieces chan<- piece) {
 	defer r.Close()
 	p := piece{source: i}

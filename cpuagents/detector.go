@@ -38,8 +38,8 @@ type DetectorSpec struct {
 	Columns rows.ColumnSpec `json:"columns"`
 	// Sources are up to 64 sources that last, see source.Lasts. Without a key each is a group.
 	Sources []source.Series `json:"sources"`
-	// Sinks get the decisions, at most 8 with the webhook. Without one its incidents are in its progress
-	// alone.
+	// Sinks get the decisions, at most 8 with the webhook. Without one its incidents are in its
+	// progress alone.
 	Sinks   []sink.Spec       `json:"sinks,omitempty"`
 	Webhook *sink.WebhookSpec `json:"webhook,omitempty"`
 	// BatchRows is the most rows of a batch, 1 to 4096; 0 means 4096.
@@ -170,8 +170,8 @@ func (s *Streamer) HandleDetector(ctx context.Context, job jobs.Job, progress fu
 	return result, nil
 }
 
-// attempt executes the job. Mistakes are found before the swarm is made. ctx is the context of setup,
-// which a request to finish does not end; whole is the context of the job.
+// attempt executes the job. Mistakes are found before the swarm is made. ctx is the context of
+// setup, which a request to finish does not end; whole is the context of the job.
 func (d *detectorJob) attempt(whole, ctx context.Context, job jobs.Job) (*DetectorProgress, error) {
 	if err := json.Unmarshal(job.Spec, &d.detector); err != nil {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: detector spec: %v", job.ID, err)

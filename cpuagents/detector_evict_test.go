@@ -102,8 +102,8 @@ func TestDetectorEvicts(t *testing.T) {
 		}
 		p := now.result
 		rows := uint64(len(all))
-		// How many entities lose their group by time depends on where the stops cut the batches: 55 of 600 rows
-		// was the least seen.
+		// How many entities lose their group by time depends on where the stops cut the batches: 55 of
+		// 600 rows was the least seen.
 		if p.Rows != rows || p.Rejected != 0 || p.Decisions != rows || p.Evicted < rows/20 || p.Returned < rows/20 ||
 			p.Returned > p.Evicted || p.Entities > 40 || one.groups == 7 && p.Entities != 7 || stops < 5 {
 			t.Errorf("%s: the result after %d stops is %+v", name, stops, p)

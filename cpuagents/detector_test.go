@@ -182,8 +182,8 @@ func (c *cluster) awaitJournal(t *testing.T, name string) {
 	})
 }
 
-// randomPause waits for a random time of less than most milliseconds. So a stop that follows comes at
-// any moment of an attempt.
+// randomPause waits for a random time of less than most milliseconds. So a stop that follows comes
+// at any moment of an attempt.
 func randomPause(t *testing.T, r *rand.Rand, most int) {
 	t.Helper()
 	select {
@@ -275,8 +275,8 @@ func TestDetectorContinues(t *testing.T) {
 	}
 }
 
-// stopAtRandom waits for a random time, and ends an attempt in one of five calls: by a drain, or while the
-// next attempt runs already. It returns the attempt that runs then.
+// stopAtRandom waits for a random time, and ends an attempt in one of five calls: by a drain, or
+// while the next attempt runs already. It returns the attempt that runs then.
 func (c *cluster) stopAtRandom(t *testing.T, r *rand.Rand, now *running, job jobs.Job) *running {
 	t.Helper()
 	randomPause(t, r, 20)
@@ -302,8 +302,8 @@ func (c *cluster) stopAtRandom(t *testing.T, r *rand.Rand, now *running, job job
 	}
 }
 
-// pushWithStops pushes rows in parts to a detector that is stopped at random moments, and lets it finish
-// when all are decided. It returns the last attempt.
+// pushWithStops pushes rows in parts to a detector that is stopped at random moments, and lets it
+// finish when all are decided. It returns the last attempt.
 func (c *cluster) pushWithStops(
 	t *testing.T, r *rand.Rand, job jobs.Job, name string, all []string, part int,
 ) (now *running, stops int) {

@@ -32,8 +32,8 @@ func newRunEviction(spec EvictSpec, groups int) *runEviction {
 	}
 }
 
-// place returns the group of the entity of a row. It appends the batch first if every group has rows
-// in it, or if the entity loses its group before it.
+// place returns the group of the entity of a row. It appends the batch first if every group has
+// rows in it, or if the entity loses its group before it.
 func (f *batcher) place(work context.Context, row *rows.Row) (group int, err error) {
 	for {
 		group, ok := f.evict.roster.Group(row.Key, row.Time)
@@ -142,8 +142,8 @@ func (v *runEviction) store(ctx context.Context, keys *statelog.Keys) error {
 	return nil
 }
 
-// swapped stores the states in the answer to a swap. With several shards the number of the swap tells
-// which answers are stored, since their logs have no common order.
+// swapped stores the states in the answer to a swap. With several shards the number of the swap
+// tells which answers are stored, since their logs have no common order.
 func (s *stream) swapped(ctx context.Context, e swarms.Entry, m *merge) error {
 	if s.evict == nil {
 		return jobs.Errorf(jobs.CodeInvalid, "swarm %s answers with an entry of unknown kind %q", s.spec.Name, e.Kind)

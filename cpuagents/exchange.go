@@ -8,8 +8,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
-// exchange is what the two goroutines of a run tell each other: numbers of batches, from 1. Rows go to
-// the swarm through its log, and return as decisions.
+// exchange is what the two goroutines of a run tell each other: numbers of batches, from 1. Rows go
+// to the swarm through its log, and return as decisions.
 type exchange struct {
 	decided *statelog.Answered // batches whose decisions all sinks have taken
 	ahead   chan struct{}      // read has grown, or the input has ended; collect alone receives
@@ -34,8 +34,8 @@ func (x *exchange) next() uint64 { return x.decided.Entry() + 1 }
 // noteDecided notes that the sinks have the decisions of batch next.
 func (x *exchange) noteDecided() { x.decided.Reach(x.next()) }
 
-// room returns when fewer than feed.Unanswered batches before a number are unanswered. This bounds the
-// memory of the swarm's log reader and the time between a row and its decision.
+// room returns when fewer than feed.Unanswered batches before a number are unanswered. This bounds
+// the memory of the swarm's log reader and the time between a row and its decision.
 func (x *exchange) room(ctx context.Context, number uint64) error {
 	return x.decided.Await(ctx, number-min(number, feed.Unanswered))
 }
@@ -79,8 +79,8 @@ func (x *exchange) signalAhead() {
 	}
 }
 
-// awaitRead returns when the rows of a batch were read. An attempt that continues a job finds decisions
-// in the log before it has read their rows again.
+// awaitRead returns when the rows of a batch were read. An attempt that continues a job finds
+// decisions in the log before it has read their rows again.
 func (x *exchange) awaitRead(ctx context.Context, number uint64) error {
 	for {
 		x.mu.Lock()

@@ -23,8 +23,8 @@ type swarmJob struct {
 	progress func(any)
 	resumes  bool // a later job sends what the sinks hold at the end of this one
 	sinks    []sink.Sink
-	// explainer belongs to the goroutine that collects; nil if nobody asks for explanations, incidents or a
-	// limit of the fleet.
+	// explainer belongs to the goroutine that collects; nil if nobody asks for explanations, incidents
+	// or a limit of the fleet.
 	explainer *explain.Explainer
 }
 
@@ -75,8 +75,8 @@ func (s *swarmJob) layout() rows.Layout {
 	return l
 }
 
-// log returns a log of the job's swarm. The first logs belong to the shards, the logs of journal to the
-// sources, and the logs from sinkShard on have the positions of the sinks.
+// log returns a log of the job's swarm. The first logs belong to the shards, the logs of journal to
+// the sources, and the logs from sinkShard on have the positions of the sinks.
 func (s *swarmJob) log(shard int, d swarms.Direction) swarms.Log {
 	return s.agent.Queue.Log(s.record.Key(), shard, d)
 }

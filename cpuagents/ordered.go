@@ -65,10 +65,10 @@ func newOrderedOutput(s *stream, out io.Writer) (*orderedOutput, error) {
 	return k, nil
 }
 
-// take counts and spools one batch of decisions, which the caller does not change afterwards. It checks
-// groups and candidates, because the batch comes from another process. Each batch is taken once and
-// in the order of the log, so counts need no check for repetitions. After an error the output is
-// not complete, and the caller must not call finish.
+// take counts and spools one batch of decisions, which the caller does not change afterwards. It
+// checks groups and candidates, because the batch comes from another process. Each batch is taken
+// once and in the order of the log, so counts need no check for repetitions. After an error the
+// output is not complete, and the caller must not call finish.
 func (k *orderedOutput) take(d *batch.Decisions) error {
 	if err := k.count(d); err != nil {
 		return err
@@ -133,7 +133,8 @@ func (k *orderedOutput) end() (err error) {
 	return packed(k.packer, k.w, err)
 }
 
-// packed ends the packing and the buffer of an output, whose encoding has ended with an error or nil.
+// packed ends the packing and the buffer of an output, whose encoding has ended with an error or
+// nil.
 func packed(p io.Closer, w *bufio.Writer, err error) error {
 	if err = cmp.Or(err, p.Close()); err == nil {
 		err = w.Flush()

@@ -57,10 +57,10 @@ func (k *shardLog) Append(ctx context.Context, e swarms.Entry) error {
 	})
 }
 
-// lastOwn returns the last entry of a stream's log that is not a question, and the number of the last
-// entry of all. Other clients may append questions to the log of a stream while it runs; they do not
-// affect the stream. If there is no entry of the stream, own.Seq is 0. The numbers in the entries of
-// questions are not used.
+// lastOwn returns the last entry of a stream's log that is not a question, and the number of the
+// last entry of all. Other clients may append questions to the log of a stream while it runs; they
+// do not affect the stream. If there is no entry of the stream, own.Seq is 0. The numbers in the
+// entries of questions are not used.
 func lastOwn(ctx context.Context, log swarms.Log) (end uint64, own swarms.Entry, err error) {
 	last, err := log.Last(ctx)
 	if err != nil || last.Seq == 0 || !swarms.Asks(last.Kind) {
@@ -80,8 +80,8 @@ func lastOwn(ctx context.Context, log swarms.Log) (end uint64, own swarms.Entry,
 	}
 }
 
-// refusal returns the error of an answer that refuses an entry, and whether the entry is a question of
-// another client. name is the name of the swarm.
+// refusal returns the error of an answer that refuses an entry, and whether the entry is a question
+// of another client. name is the name of the swarm.
 func refusal(ctx context.Context, name string, in swarms.Log, e swarms.Entry) (failure error, asks bool, err error) {
 	refused := &jobs.Error{Code: jobs.CodeInternal, Message: "the swarm refused a batch"}
 	if err := json.Unmarshal(e.Data, refused); err != nil {
@@ -91,8 +91,8 @@ func refusal(ctx context.Context, name string, in swarms.Log, e swarms.Entry) (f
 	return refused, asks, err
 }
 
-// asked reports whether an entry of a log of entries is a question. The first entry is never one: if it is
-// refused, the swarm cannot be served. An entry that is not in the log is no question.
+// asked reports whether an entry of a log of entries is a question. The first entry is never one:
+// if it is refused, the swarm cannot be served. An entry that is not in the log is no question.
 func asked(ctx context.Context, in swarms.Log, seq uint64) (bool, error) {
 	last, err := in.Last(ctx)
 	if err != nil || seq <= 1 || seq > last.Seq {

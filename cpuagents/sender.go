@@ -12,9 +12,9 @@ import (
 // keys of the next batch and the append of the last one overlap.
 const sendAhead = 2
 
-// sender appends the batches of a job behind the goroutine that reads. One goroutine stores the keys
-// that are new in a batch, and another one appends the batch, each in the order of the batches. So
-// an append that waits for the disk does not hold up the reading.
+// sender appends the batches of a job behind the goroutine that reads. One goroutine stores the
+// keys that are new in a batch, and another one appends the batch, each in the order of the
+// batches. So an append that waits for the disk does not hold up the reading.
 type sender struct {
 	f      *batcher
 	work   context.Context //nolint:containedctx // the goroutines live as long as it

@@ -14,8 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// journalsOfShards is the number of the first journal among the logs of a job whose swarm has several
-// shards. With one shard the journals follow that.
+// journalsOfShards is the number of the first journal among the logs of a job whose swarm has
+// several shards. With one shard the journals follow that.
 const journalsOfShards = 128
 
 // batchPlan says which rows of a batch go to which shard. It does not change.
@@ -42,8 +42,8 @@ func (s *stream) openShards() *runLogs {
 }
 
 // plan returns how the rows of a batch are split. placed has the groups of the rows in the swarm if
-// entities lose their groups. The plan is nil if the batch has the groups of the swarm, which has one
-// shard.
+// entities lose their groups. The plan is nil if the batch has the groups of the swarm, which has
+// one shard.
 func (l *runLogs) plan(o *feed.Batch, placed []uint32) *batchPlan {
 	if len(l.shards) == 1 && !l.evicts {
 		return nil
@@ -79,8 +79,8 @@ func (l *runLogs) missing(number uint64, p *batchPlan) bool {
 }
 
 // send appends a batch to the logs that do not have their part of it, concurrently. A log that an
-// earlier attempt has written further than another one gets nothing twice: the rows of a part depend
-// on the input alone, and its entry has the number of the batch.
+// earlier attempt has written further than another one gets nothing twice: the rows of a part
+// depend on the input alone, and its entry has the number of the batch.
 func (l *runLogs) send(work context.Context, number uint64, o *feed.Batch, p *batchPlan) error {
 	if p == nil {
 		return l.shards[0].Send(work, number, &o.Observations)
@@ -140,8 +140,8 @@ func newMerge(s *stream) (*merge, error) {
 	}, nil
 }
 
-// next returns the channel of the shard whose answer comes next. While that depends on rows that are
-// not read yet, it returns a nil channel, and wake as a signal to call next again.
+// next returns the channel of the shard whose answer comes next. While that depends on rows that
+// are not read yet, it returns a nil channel, and wake as a signal to call next again.
 func (m *merge) next(answers []chan swarms.Entry) (next <-chan swarms.Entry, wake <-chan struct{}) {
 	if m.shards == 1 {
 		return answers[0], nil

@@ -220,9 +220,9 @@ func (h again) Handle(_ context.Context, r slog.Record) error {
 }
 func (h again) Enabled(context.Context, slog.Level) bool { return true }
 
-// TestDetectorParts: a detector over several shards whose attempts end between the parts of a batch,
-// or at a swap, decides each row once, as one with one shard that is never stopped. Its rows come from
-// two sources.
+// TestDetectorParts: a detector over several shards whose attempts end between the parts of a
+// batch, or at a swap, decides each row once, as one with one shard that is never stopped. Its rows
+// come from two sources.
 func TestDetectorParts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("with the race detector it takes minutes")

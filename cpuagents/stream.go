@@ -20,8 +20,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// stream is one attempt at a stream job. Two goroutines share it: batcher.feed reads the sources, and
-// collect reads the decisions.
+// stream is one attempt at a stream job. Two goroutines share it: batcher.feed reads the sources,
+// and collect reads the decisions.
 type stream struct {
 	swarmJob
 	logs     *runLogs
@@ -158,8 +158,8 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 	return result, nil
 }
 
-// unfinished returns a context that ends with ctx, but not if that ends with jobs.ErrFinish: what has
-// begun is ended in order then. The caller ends it.
+// unfinished returns a context that ends with ctx, but not if that ends with jobs.ErrFinish: what
+// has begun is ended in order then. The caller ends it.
 func unfinished(ctx context.Context) (work context.Context, cancel context.CancelCauseFunc) {
 	work, cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

@@ -29,8 +29,8 @@ type Options struct {
 	// Watchdog is how long a wait for work on a GPU may last before it ends with device.ErrTimeout
 	// and Health says so; 0: one minute, less: for ever.
 	Watchdog time.Duration
-	// Poison fills the memory that the host device allocates with host.PoisonByte, for tests: the content
-	// of new memory is undefined, and zeros would hide a read of it.
+	// Poison fills the memory that the host device allocates with host.PoisonByte, for tests: the
+	// content of new memory is undefined, and zeros would hide a read of it.
 	Poison bool
 	// Logger is told which device was chosen and why, and what degrades; nil: slog.Default.
 	Logger *slog.Logger

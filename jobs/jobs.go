@@ -64,8 +64,9 @@ type Job struct {
 	// LastAttempt tells a handler that the queue will not give the job out again, whatever error it
 	// returns.
 	LastAttempt bool `json:"-"`
-	// Waited says that the submitter waits for the result. If the job fails with CodeInvalid or CodeInput, the
-	// submitter is told, and there is no dead letter. The queue keeps it beside the job, and a gateway does not.
+	// Waited says that the submitter waits for the result. If the job fails with CodeInvalid or
+	// CodeInput, the submitter is told, and there is no dead letter. The queue keeps it beside the
+	// job, and a gateway does not.
 	Waited bool `json:"-"`
 }
 
@@ -136,8 +137,8 @@ type Outcome struct {
 // continues when one of its jobs is cancelled.
 type BatchHandler func(ctx context.Context, batch []Job, progress func(i int, v any)) ([]Outcome, error)
 
-// CheckID returns an error unless id may stand in a subject, a stream name and a command line, where a
-// first '-' begins a flag.
+// CheckID returns an error unless id may stand in a subject, a stream name and a command line,
+// where a first '-' begins a flag.
 func CheckID(what, id string) error {
 	if !validID(id) {
 		return &Error{Code: CodeInvalid, Message: fmt.Sprintf("%s %q: use 1 to 64 letters, digits, '-' or '_', the "+

@@ -8,9 +8,9 @@ import (
 
 // PageMap has a value for each of some pages. The zero value of V marks a free slot, so no page has
 // it. A slot takes 8 bytes and a V, and a page between 1.25 and 1.6 slots: open addressing in
-// slices, which grow by a quarter at a time. A table that shall not grow as a whole has several maps,
-// and chooses the map of a page by the top bits of SpreadPage. The zero PageMap is empty. Its methods
-// may not be called at once.
+// slices, which grow by a quarter at a time. A table that shall not grow as a whole has several
+// maps, and chooses the map of a page by the top bits of SpreadPage. The zero PageMap is empty. Its
+// methods may not be called at once.
 type PageMap[V comparable] struct {
 	pages  []uint64
 	values []V

@@ -193,8 +193,8 @@ func drainIn30s(fn func(context.Context) error) error {
 	return fn(ctx)
 }
 
-// TestOutputIsKept: a run that cannot write its output keeps it, whatever fails, and so does one that
-// attaches. The output is removed when it is delivered.
+// TestOutputIsKept: a run that cannot write its output keeps it, whatever fails, and so does one
+// that attaches. The output is removed when it is delivered.
 func TestOutputIsKept(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

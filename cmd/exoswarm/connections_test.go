@@ -17,9 +17,9 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// TestConnections runs a cluster in a network namespace of its own: agents talk to each other through
-// NATS alone. No connection has two other ends than NATS and metrics, also none that is closed and in
-// TIME_WAIT, nothing else listens, and nobody asks a name server.
+// TestConnections runs a cluster in a network namespace of its own: agents talk to each other
+// through NATS alone. No connection has two other ends than NATS and metrics, also none that is
+// closed and in TIME_WAIT, nothing else listens, and nobody asks a name server.
 func TestConnections(t *testing.T) {
 	testkit.OnlyLong(t)
 	if os.Getuid() != 0 {

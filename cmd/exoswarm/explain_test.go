@@ -35,7 +35,8 @@ func explained(t *testing.T, url string, cause doctor.Cause, what ...string) doc
 	return r
 }
 
-// asked runs a command of exoswarm and returns its standard output. Its exit status is not looked at.
+// asked runs a command of exoswarm and returns its standard output. Its exit status is not looked
+// at.
 func asked(t *testing.T, url string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -59,8 +60,8 @@ func connectTo(t *testing.T, url string) *natsq.Conn {
 	return c
 }
 
-// TestExplainProcesses: on real processes, a dead GPU agent and its successor, a dead worker, a NATS
-// server that is away, one whose disk is full, and servers without a leader are named.
+// TestExplainProcesses: on real processes, a dead GPU agent and its successor, a dead worker, a
+// NATS server that is away, one whose disk is full, and servers without a leader are named.
 func TestExplainProcesses(t *testing.T) {
 	testkit.OnlyLong(t)
 	if testing.Short() {

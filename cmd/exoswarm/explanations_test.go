@@ -9,8 +9,8 @@ import (
 )
 
 // TestExplanations: a run with explain has expected values and causes, the same for other cuts into
-// batches. --anomalies writes one record for each anomalous decision, also without an output, and the
-// decisions of a run without explain are as before.
+// batches. --anomalies writes one record for each anomalous decision, also without an output, and
+// the decisions of a run without explain are as before.
 func TestExplanations(t *testing.T) {
 	dir := t.TempDir()
 	plain := write(t, filepath.Join(dir, "plain.yaml"), smallSpec)

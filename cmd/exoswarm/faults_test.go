@@ -13,8 +13,9 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// TestFaultsNamed: while no browser watches, the first page names a GPU agent that is killed, a disk that is full and a
-// server that ended on it within ten seconds, and is right again when the agent is back and the disk has room.
+// TestFaultsNamed: while no browser watches, the first page names a GPU agent that is killed, a
+// disk that is full and a server that ended on it within ten seconds, and is right again when the
+// agent is back and the disk has room.
 func TestFaultsNamed(t *testing.T) {
 	testkit.OnlyLong(t)
 	t.Parallel()

@@ -11,8 +11,9 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// killedBetweenTicks makes a swarm of an example and ticks it, and kills its GPU agent after each of some
-// numbers of ticks. The result runs exoswarm swarm on the same cluster, and returns its output.
+// killedBetweenTicks makes a swarm of an example and ticks it, and kills its GPU agent after each
+// of some numbers of ticks. The result runs exoswarm swarm on the same cluster, and returns its
+// output.
 func killedBetweenTicks(t *testing.T, example string, counts []string, first ...string) func(args ...string) string {
 	t.Helper()
 	testkit.OnlyLong(t)
@@ -41,8 +42,8 @@ func killedBetweenTicks(t *testing.T, example string, counts []string, first ...
 	return run
 }
 
-// TestGraphOfProcesses: the epidemic of examples/epidemic is the one of the documents although its GPU
-// agent is killed between ticks.
+// TestGraphOfProcesses: the epidemic of examples/epidemic is the one of the documents although its
+// GPU agent is killed between ticks.
 func TestGraphOfProcesses(t *testing.T) {
 	run := killedBetweenTicks(t, "epidemic", []string{"40", "1", "60"}, "observe", "epidemic", "--input",
 		filepath.Join("..", "..", "examples", "epidemic", "first.csv"))

@@ -77,8 +77,8 @@ func TestGroupSwarmShards(t *testing.T) {
 	}
 }
 
-// TestRunShards: a run over several shards writes the bytes of one with one shard, and says how many
-// shards there may be.
+// TestRunShards: a run over several shards writes the bytes of one with one shard, and says how
+// many shards there may be.
 func TestRunShards(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

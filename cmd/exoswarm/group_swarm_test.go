@@ -54,8 +54,8 @@ func jsonLines[T any](t *testing.T, text string) (all []T) {
 	return all
 }
 
-// hostAgent starts an agent on the host device in this process, with snapshots in a folder, and returns
-// what ends it.
+// hostAgent starts an agent on the host device in this process, with snapshots in a folder, and
+// returns what ends it.
 func hostAgent(t *testing.T, url, kept string) (stop func()) {
 	t.Helper()
 	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: url, Name: "agent"})

@@ -27,8 +27,9 @@ import (
 var laggingJobs = flag.Int("lagging.jobs", 0, "jobs of TestLaggingReplica, and a tenth as many runs; 1,000: 25 min")
 
 // TestLaggingReplica: the servers of a cluster stop and go on in turns, so one of them always lags
-// behind, and now and then it was the leader. Nothing that is stored is said to be missing: inputs and
-// outputs of jobs of GPU agents and of runs, logs of jobs, schedules, tables of keys, snapshots.
+// behind, and now and then it was the leader. Nothing that is stored is said to be missing: inputs
+// and outputs of jobs of GPU agents and of runs, logs of jobs, schedules, tables of keys,
+// snapshots.
 func TestLaggingReplica(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -165,7 +166,8 @@ func TestLaggingReplica(t *testing.T) {
 	t.Logf("%d jobs and runs; none missed what is stored: %v", done.Load(), failed.Load() == 0)
 }
 
-// tells submits a job that logs one line, and waits for that line. It stores and reads a schedule too.
+// tells submits a job that logs one line, and waits for that line. It stores and reads a schedule
+// too.
 func tells(ctx context.Context, c *natsq.Conn, id string) error {
 	if err := c.Queue.Submit(ctx, jobs.Job{
 		Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "tell", Spec: json.RawMessage("0"), MaxAttempts: 3,

@@ -17,9 +17,9 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// TestMachineLoads: serve --watch-this-machine finds real loads of this machine within 30 s, each with its
-// metric. The loads are far above what other tests make at the time. One that comes while the machine is as
-// loud by itself may be tried again.
+// TestMachineLoads: serve --watch-this-machine finds real loads of this machine within 30 s, each
+// with its metric. The loads are far above what other tests make at the time. One that comes while
+// the machine is as loud by itself may be tried again.
 func TestMachineLoads(t *testing.T) {
 	testkit.OnlyLong(t)
 	if runtime.GOOS != "linux" {
@@ -69,7 +69,8 @@ func TestMachineLoads(t *testing.T) {
 	}
 }
 
-// sinceThen describes an incident of a metric of this machine that began after a time; empty: there is none.
+// sinceThen describes an incident of a metric of this machine that began after a time; empty: there
+// is none.
 func sinceThen(s *ops.State, metric string, then time.Time) string {
 	for _, in := range s.Incidents {
 		begin, err := time.Parse(time.RFC3339Nano, in.Begin)
@@ -127,8 +128,8 @@ func transfer(ctx context.Context, t *testing.T) {
 	}
 }
 
-// hold writes to half of the free memory, at most 8 GiB, and holds it until ctx ends. In its first minutes the
-// detector has seen other tests take half of that.
+// hold writes to half of the free memory, at most 8 GiB, and holds it until ctx ends. In its first
+// minutes the detector has seen other tests take half of that.
 func hold(ctx context.Context, t *testing.T) {
 	proc, err := procfs.NewFS("/proc")
 	if err != nil {

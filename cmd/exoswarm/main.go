@@ -7,8 +7,9 @@
 // Messages for people go to stderr. Package command has the exit codes: 0, 1 for a failure, 2 for a
 // wrong input or command line, 130 for an interruption.
 //
-// Commands print items as they come, so a list may end with an error after its first items. Commands
-// that plan changes (init, auth init, object sweep) print the plan, and change nothing without --yes.
+// Commands print items as they come, so a list may end with an error after its first items.
+// Commands that plan changes (init, auth init, object sweep) print the plan, and change nothing
+// without --yes.
 package main
 
 import (

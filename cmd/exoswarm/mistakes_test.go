@@ -12,8 +12,8 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// TestMistakes: each command line of testdata/mistakes.txtar gets its exit code and its one sentence,
-// and leaves no file but the rows that it rejects.
+// TestMistakes: each command line of testdata/mistakes.txtar gets its exit code and its one
+// sentence, and leaves no file but the rows that it rejects.
 func TestMistakes(t *testing.T) {
 	table, err := txtar.ParseFile(filepath.Join("testdata", "mistakes.txtar"))
 	if err != nil {

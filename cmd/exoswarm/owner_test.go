@@ -19,8 +19,8 @@ import (
 )
 
 // TestOwner: a folder that a process owns has one owner. Every other process that would use it ends
-// with an error that names the folder and the owner, also when somebody has removed the lock file, and
-// a process that was killed owns nothing.
+// with an error that names the folder and the owner, also when somebody has removed the lock file,
+// and a process that was killed owns nothing.
 func TestOwner(t *testing.T) {
 	t.Parallel()
 	bin := binaries(t)
@@ -121,7 +121,8 @@ func TestOwner(t *testing.T) {
 	})
 }
 
-// removeLocks removes all lock files below a folder, as somebody does who takes them for remainders.
+// removeLocks removes all lock files below a folder, as somebody does who takes them for
+// remainders.
 func removeLocks(t *testing.T, dir string) {
 	t.Helper()
 	n := 0

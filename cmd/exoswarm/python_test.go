@@ -16,8 +16,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// servePrograms runs exoswarm serve --programs in this process until the end of the test, and returns
-// the variables with which programs find it.
+// servePrograms runs exoswarm serve --programs in this process until the end of the test, and
+// returns the variables with which programs find it.
 func servePrograms(t *testing.T, args ...string) []string {
 	t.Helper()
 	out, log := &transcript{}, &transcript{}
@@ -174,8 +174,8 @@ for block in sys.stdin.read().split("\0"):
 	return string(out)
 }
 
-// TestTutorialPython executes docs/tutorial-python.md: the two failures that the data have come first,
-// and the row of a broken pump is an alarm.
+// TestTutorialPython executes docs/tutorial-python.md: the two failures that the data have come
+// first, and the row of a broken pump is an alarm.
 func TestTutorialPython(t *testing.T) {
 	testkit.OnlyLong(t)
 	interpreter := withPandas(t)
@@ -228,8 +228,8 @@ func TestTutorialSimulation(t *testing.T) {
 	}
 }
 
-// TestProgramsDocument executes the commands of docs/programs.md: a swarm is made, and rows get their
-// decisions.
+// TestProgramsDocument executes the commands of docs/programs.md: a swarm is made, and rows get
+// their decisions.
 func TestProgramsDocument(t *testing.T) {
 	if _, err := osexec.LookPath("curl"); err != nil {
 		t.Skip("curl is not installed: apt-get install curl")

@@ -40,8 +40,8 @@ func fill(t *testing.T, dir string) (mend func()) {
 	return func() { _ = os.Remove(f.Name()) }
 }
 
-// readOnly mounts dir over itself for reading only. The mount below cannot become read-only: its owner
-// has a lock file open there.
+// readOnly mounts dir over itself for reading only. The mount below cannot become read-only: its
+// owner has a lock file open there.
 func readOnly(t *testing.T, dir string) (mend func()) {
 	t.Helper()
 	if err := syscall.Mount(dir, dir, "", syscall.MS_BIND, ""); err != nil {

@@ -36,8 +36,8 @@ func startServe(t *testing.T, dir string, args ...string) (p *process, nats stri
 	return p, nats, api, base
 }
 
-// openDashboard logs in to the dashboard of a process, which has logged its address, and returns a client of
-// the API.
+// openDashboard logs in to the dashboard of a process, which has logged its address, and returns a
+// client of the API.
 func openDashboard(t *testing.T, p *process, logged string) (api *http.Client, base string) {
 	t.Helper()
 	var login string
@@ -253,8 +253,8 @@ func TestBundleSecrets(t *testing.T) {
 	p.end(t, syscall.SIGTERM)
 }
 
-// TestServeTiers: serve has the flags of tiers, and bounds its memory and its open shards. Pages of a
-// swarm that nobody uses are on the tier, and parked shards answer.
+// TestServeTiers: serve has the flags of tiers, and bounds its memory and its open shards. Pages of
+// a swarm that nobody uses are on the tier, and parked shards answer.
 func TestServeTiers(t *testing.T) {
 	testkit.OnlyLong(t)
 	t.Parallel()

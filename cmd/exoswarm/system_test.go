@@ -168,8 +168,8 @@ func (p *process) end(t *testing.T, s syscall.Signal) {
 	}
 }
 
-// letPass lets a fault last, or the random moment of a fault come: time itself is what the tests that
-// call it are about. Waits for a condition are testkit.Until.
+// letPass lets a fault last, or the random moment of a fault come: time itself is what the tests
+// that call it are about. Waits for a condition are testkit.Until.
 func letPass(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):

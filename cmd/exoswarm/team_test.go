@@ -14,7 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// TestTeamIsShown: swarm get shows the devices of a GPU agent that make the ticks of a shard together.
+// TestTeamIsShown: swarm get shows the devices of a GPU agent that make the ticks of a shard
+// together.
 func TestTeamIsShown(t *testing.T) {
 	s := jobstest.Start(t, server.Options{})
 	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Name: "test"})

@@ -19,8 +19,8 @@ import (
 
 var trainKills = flag.Int("train.kills", 10, "kill -9 of the GPU agent in TestTrainRecovery")
 
-// TestTrainRecovery: a training whose agent is killed again and again has the model, the epochs and the
-// predictions of one that nothing disturbs.
+// TestTrainRecovery: a training whose agent is killed again and again has the model, the epochs and
+// the predictions of one that nothing disturbs.
 func TestTrainRecovery(t *testing.T) {
 	testkit.OnlyLong(t)
 	if testing.Short() {

@@ -159,7 +159,8 @@ func applied(ctx context.Context, t *testing.T, c *natsq.Conn) (n float64) {
 	}
 }
 
-// watchEvents reads the event stream of a dashboard as a browser does, and returns the number of bytes.
+// watchEvents reads the event stream of a dashboard as a browser does, and returns the number of
+// bytes.
 func watchEvents(ctx context.Context, t *testing.T, base, token string) int64 {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(base, "/")+"/api/v1/events", nil)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 )
 
 // Total is the sum of the nodes of several shards. Its sums are float64, so that adding shards up
-// loses nothing that float32 can show: up to 2^29 shards of equal sign have a smaller error together
-// than the rounding of one sum to float32.
+// loses nothing that float32 can show: up to 2^29 shards of equal sign have a smaller error
+// together than the rounding of one sum to float32.
 type Total struct {
 	Dim     int
 	Sums    []float64 // [M][Dim]

@@ -260,8 +260,8 @@ func BenchmarkGroups(b *testing.B) {
 	}
 }
 
-// checkWinners compares the winners of some of count groups with tallies. cast casts the ballots of a
-// group.
+// checkWinners compares the winners of some of count groups with tallies. cast casts the ballots of
+// a group.
 func checkWinners(b *testing.B, groups *round.Groups, count, candidates int,
 	cast func(t *consensus.Tally, g int) error,
 ) {

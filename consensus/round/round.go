@@ -381,8 +381,8 @@ func (r *Round) Prioritize(priorities []uint32) error {
 	return r.PointPriorities(r.ranks, 0)
 }
 
-// upload copies a value for each ballot to a buffer, which has room for Capacity values of size bytes
-// from the first call on.
+// upload copies a value for each ballot to a buffer, which has room for Capacity values of size
+// bytes from the first call on.
 func (r *Round) upload(b *device.Buffer, size int64, values []byte) (err error) {
 	if *b == nil {
 		if *b, err = alloc(r.dev, size*int64(r.opts.Capacity), &r.close); err != nil {

@@ -1,6 +1,6 @@
-// Package access holds what the jobs of a CPU agent may use: hosts (Guard), secrets (Store), the resources
-// bound to one tenant, and the memory of inputs (Memory). It also classes errors: whose fault an error
-// is decides whether the queue retries a job.
+// Package access holds what the jobs of a CPU agent may use: hosts (Guard), secrets (Store), the
+// resources bound to one tenant, and the memory of inputs (Memory). It also classes errors: whose
+// fault an error is decides whether the queue retries a job.
 package access
 
 // This file lets a CPU agent reach the hosts that its operator named, and nothing else. Names are

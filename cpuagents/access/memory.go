@@ -8,7 +8,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Memory of a CPU agent, in bytes. See docs/rfcs/archive/0023-memory-budget.md for the measurements.
+// Memory of a CPU agent, in bytes. See docs/rfcs/archive/0023-memory-budget.md for the
+// measurements.
 const (
 	// restMemory is used by the program itself, the runtime, the connection and the push endpoint.
 	restMemory = 128 << 20
@@ -32,8 +33,9 @@ type Memory struct {
 	alone *memory.Budget // taken as a whole
 }
 
-// NewMemory returns the memory of inputs in a process that may use limit bytes and runs up to concurrency
-// jobs at a time. A limit that is too small for the jobs is an error of class jobs.CodeInput.
+// NewMemory returns the memory of inputs in a process that may use limit bytes and runs up to
+// concurrency jobs at a time. A limit that is too small for the jobs is an error of class
+// jobs.CodeInput.
 func NewMemory(limit int64, concurrency int) (*Memory, error) {
 	inputs := HeapLimit(limit) - restMemory - int64(concurrency)*jobMemory
 	if inputs < leastInput {
@@ -48,8 +50,8 @@ func NewMemory(limit int64, concurrency int) (*Memory, error) {
 	return NewMemoryParts(inputs/2, inputs/2), nil
 }
 
-// NewMemoryParts returns a Memory with parts of the given sizes in bytes: side is shared, alone is for
-// one source at a time.
+// NewMemoryParts returns a Memory with parts of the given sizes in bytes: side is shared, alone is
+// for one source at a time.
 func NewMemoryParts(side, alone int64) *Memory {
 	return &Memory{side: memory.NewBudget(side), alone: memory.NewBudget(alone)}
 }

@@ -1,6 +1,6 @@
 // Package explain names the causes of decisions: the expected values of an entity, the feature at
-// fault, the kind of its surprise, and the incident that its rows belong to. Before that it applies the
-// limits of a fleet (Control).
+// fault, the kind of its surprise, and the incident that its rows belong to. Before that it applies
+// the limits of a fleet (Control).
 package explain
 
 import (
@@ -17,9 +17,9 @@ const leastAway = 10_000
 
 // Explainer explains the decisions of a swarm. It keeps a summary of each entity that has a group,
 // and of the entities that lost theirs last: as many as have one, and at least leastAway. What it
-// says of a row depends on
-// the decisions of the entity up to that row alone, in their order: the same decisions give the same
-// explanations, however they are cut into batches. One goroutine uses it.
+// says of a row depends on the decisions of the entity up to that row alone, in their order: the
+// same decisions give the same explanations, however they are cut into batches. One goroutine uses
+// it.
 type Explainer struct {
 	layout  rows.Layout
 	names   []string           // of the features in outputs
@@ -59,8 +59,8 @@ type leaving struct {
 	turn uint64
 }
 
-// New returns an explainer of decisions with a layout. limits are the limits of the fleet, which change
-// decisions before they are explained; nil for none.
+// New returns an explainer of decisions with a layout. limits are the limits of the fleet, which
+// change decisions before they are explained; nil for none.
 func New(l rows.Layout, limits *FleetLimits) *Explainer {
 	x := &Explainer{
 		layout: l, names: l.FeatureColumns(), byKey: map[string]*entity{}, away: map[string]*entity{},
@@ -129,8 +129,8 @@ func (x *Explainer) leave(e *entity) {
 	}
 }
 
-// Explain sets d.Explained, and d.Decision where the fleet is limited. It returns the incidents that
-// ended in the batch, in the order of their ends. Batches come in the order of the log.
+// Explain sets d.Explained, and d.Decision where the fleet is limited. It returns the incidents
+// that ended in the batch, in the order of their ends. Batches come in the order of the log.
 func (x *Explainer) Explain(d *batch.Decisions) []Incident {
 	n, features := d.Len(), len(x.names)
 	all := make([]float64, 3*n*features)

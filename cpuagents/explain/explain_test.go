@@ -76,8 +76,9 @@ func text(k keys, d *batch.Decisions) string {
 	return string(b)
 }
 
-// TestCuts: explanations and incidents do not depend on the cuts into batches, nor on a restart with
-// the stored state at any cut. Limits of the fleet leave some incidents out, and change no message.
+// TestCuts: explanations and incidents do not depend on the cuts into batches, nor on a restart
+// with the stored state at any cut. Limits of the fleet leave some incidents out, and change no
+// message.
 func TestCuts(t *testing.T) {
 	t.Run("no limit", func(t *testing.T) { testCuts(t, nil) })
 	t.Run("limits", func(t *testing.T) {
@@ -154,8 +155,9 @@ func written(t *testing.T, all []explain.Incident) string {
 	return out.String()
 }
 
-// TestIncident: a record has the rows from the anomalous one to the last one that is not normal, the
-// feature at fault, and how often it was so before. Another anomalous row inside is of the same one.
+// TestIncident: a record has the rows from the anomalous one to the last one that is not normal,
+// the feature at fault, and how often it was so before. Another anomalous row inside is of the same
+// one.
 func TestIncident(t *testing.T) {
 	d := decisions(0)
 	add := func(decision uint32, y float64, score float32) {

@@ -56,9 +56,9 @@ type SummaryLog struct {
 	due     time.Time
 }
 
-// OpenSummaryLog loads the last version that includes no answer behind upTo, the last one that the sinks have,
-// into an explainer and the recent incidents of its job.
-// It fails with statelog.ErrDamaged for a log that nobody can have written.
+// OpenSummaryLog loads the last version that includes no answer behind upTo, the last one that the
+// sinks have, into an explainer and the recent incidents of its job. It fails with
+// statelog.ErrDamaged for a log that nobody can have written.
 func OpenSummaryLog(ctx context.Context, l swarms.Log, x *Explainer, recent *Recent, upTo uint64) (*SummaryLog, error) {
 	s := &SummaryLog{
 		Explainer: x, Recent: recent, Sent: upTo, raw: l, log: statelog.New(l, entrySummary),
@@ -113,8 +113,8 @@ func (s *SummaryLog) Next() uint64 { return s.reached + 1 }
 // Reach notes that the explainer has seen all answers up to one.
 func (s *SummaryLog) Reach(answer uint64) { s.reached = answer }
 
-// Oldest returns the last answer that the explainer has seen in the oldest version that an attempt may
-// load.
+// Oldest returns the last answer that the explainer has seen in the oldest version that an attempt
+// may load.
 func (s *SummaryLog) Oldest() uint64 { return s.oldest }
 
 // Store stores the state, if that is due. The stored position of the sinks is noted, or behind it.
@@ -130,8 +130,9 @@ func (s *SummaryLog) Store(ctx context.Context, noted uint64) error {
 	return err
 }
 
-// Put stores the state, and removes the version before the last one. The stored position of the sinks
-// must not be before the last version. jobs.ErrFenced means that another attempt has stored its own.
+// Put stores the state, and removes the version before the last one. The stored position of the
+// sinks must not be before the last version. jobs.ErrFenced means that another attempt has stored
+// its own.
 func (s *SummaryLog) Put(ctx context.Context) error {
 	answer := s.reached
 	data, err := s.Explainer.State()

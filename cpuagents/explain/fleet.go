@@ -16,9 +16,10 @@ const (
 	mostSlots = 16 * slotsOfWindow
 )
 
-// FleetLimits limit the alarms of a fleet: the share of false ones among the incidents that are shown, or
-// their number in a day. A Control sees the decisions of all entities, decides which of their incidents
-// are shown, and makes one incident of the incidents in which many entities move together.
+// FleetLimits limit the alarms of a fleet: the share of false ones among the incidents that are
+// shown, or their number in a day. A Control sees the decisions of all entities, decides which of
+// their incidents are shown, and makes one incident of the incidents in which many entities move
+// together.
 type FleetLimits struct {
 	// FalseDiscoveries is the share of the incidents shown that may be false; 0 for no limit.
 	FalseDiscoveries float64 `json:"false_discoveries,omitempty"`

@@ -1,7 +1,7 @@
 package explain
 
-// FleetEntity is what a control keeps of an entity: its open incident, and how often and how much it
-// surprised before.
+// FleetEntity is what a control keeps of an entity: its open incident, and how often and how much
+// it surprised before.
 type FleetEntity struct {
 	Rows      uint32  // recent observations, decayed
 	Incidents uint32  // that the swarm opened in these, and that have ended

@@ -9,8 +9,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// Incident is the record of an incident. It begins with a row that the swarm decided anomalous, and ends
-// before the next row that was decided normal.
+// Incident is the record of an incident. It begins with a row that the swarm decided anomalous, and
+// ends before the next row that was decided normal.
 type Incident struct {
 	// Names are the values of the columns Layout.NameColumns: the name of a series, or the key.
 	Names []string

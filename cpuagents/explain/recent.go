@@ -15,8 +15,8 @@ import (
 // mostRecent bounds the incidents in the progress of a job. One takes about 250 bytes there.
 const mostRecent = 32
 
-// Found is what a job has found so far, for people who watch it: its place in the time of the data, and
-// the incidents that began last, the newest first.
+// Found is what a job has found so far, for people who watch it: its place in the time of the data,
+// and the incidents that began last, the newest first.
 type Found struct {
 	Swarm string `json:"swarm"` // id
 	// Name is the name of the swarm, and Sources are the first names of what the job reads.
@@ -27,13 +27,13 @@ type Found struct {
 	Incidents []Current `json:"incidents,omitempty"`
 }
 
-// Current is an incident that goes on or has ended a while ago. Unlike an Incident it is known from its
-// first row on.
+// Current is an incident that goes on or has ended a while ago. Unlike an Incident it is known from
+// its first row on.
 type Current struct {
 	Entity string `json:"entity"`
 	Group  uint32 `json:"group"` // in the swarm
-	// Begin and Last are the timestamps of the first row and of the last row that was not normal. Began
-	// and Ended are the times of the decisions; Ended is zero while the incident goes on.
+	// Begin and Last are the timestamps of the first row and of the last row that was not normal.
+	// Began and Ended are the times of the decisions; Ended is zero while the incident goes on.
 	Begin string    `json:"begin"`
 	Last  string    `json:"last"`
 	Began time.Time `json:"began"`
@@ -67,8 +67,8 @@ func (c Current) Why() string {
 	return text
 }
 
-// Recent keeps the incidents of a job that began last. One goroutine uses it at a time. A nil Recent keeps
-// none.
+// Recent keeps the incidents of a job that began last. One goroutine uses it at a time. A nil
+// Recent keeps none.
 type Recent struct {
 	record swarms.Swarm
 	layout rows.Layout
@@ -181,8 +181,8 @@ func (r *Recent) Found() *Found {
 	return &f
 }
 
-// keptIncident is an incident of a Recent in a SummaryLog. Number is what decisions call the group of an incident
-// that goes on.
+// keptIncident is an incident of a Recent in a SummaryLog. Number is what decisions call the group
+// of an incident that goes on.
 type keptIncident struct {
 	Current
 	Number *uint32 `json:"number,omitempty"`

@@ -13,8 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// TestRecent: an incident is known from its first row on, with the reason of its strongest row, and ends
-// with the first normal row of its entity. Only the last ones are kept.
+// TestRecent: an incident is known from its first row on, with the reason of its strongest row, and
+// ends with the first normal row of its entity. Only the last ones are kept.
 func TestRecent(t *testing.T) {
 	r := NewRecent(swarms.Swarm{ID: "s", Name: "n", Groups: 2}, rows.Layout{
 		Series: []string{"a", "b"}, Features: []string{"x", "y"},
@@ -71,8 +71,8 @@ func TestRecent(t *testing.T) {
 	}
 }
 
-// TestRecentRestored: incidents that are kept and restored at any row go on as the incidents of a Recent that was
-// never stopped.
+// TestRecentRestored: incidents that are kept and restored at any row go on as the incidents of a
+// Recent that was never stopped.
 func TestRecentRestored(t *testing.T) {
 	fresh := func() *Recent {
 		return NewRecent(swarms.Swarm{ID: "s", Name: "n", Groups: 5}, rows.Layout{

@@ -22,8 +22,8 @@ const (
 	clip = 8
 )
 
-// feature summarises the past of one feature of an entity. Sizes are in the unit of the feature, and
-// 0 before the first row.
+// feature summarises the past of one feature of an entity. Sizes are in the unit of the feature,
+// and 0 before the first row.
 type feature struct {
 	Level   float64        // slow mean
 	Day     [slots]float64 // mean distance from the level by the time of day

@@ -68,8 +68,8 @@ type Writer struct {
 	line  []byte
 }
 
-// NewWriter returns a writer of the incidents of decisions with a layout, as CSV with a header or as
-// NDJSON.
+// NewWriter returns a writer of the incidents of decisions with a layout, as CSV with a header or
+// as NDJSON.
 func NewWriter(w io.Writer, l rows.Layout, asCSV bool) *Writer {
 	out := &Writer{w: w, names: l.NameColumns()}
 	for i, name := range out.names {

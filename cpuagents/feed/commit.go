@@ -94,8 +94,8 @@ type State struct {
 	highest uint64
 }
 
-// OpenState reads the state of a detector and takes it over: an earlier attempt that still runs cannot
-// append any more. Each log of the swarm has an entry more then, which is a query.
+// OpenState reads the state of a detector and takes it over: an earlier attempt that still runs
+// cannot append any more. Each log of the swarm has an entry more then, which is a query.
 func OpenState(ctx context.Context, o StateOptions) (*State, error) {
 	s, err := openState(ctx, o)
 	if errors.Is(err, statelog.ErrDamaged) {
@@ -153,9 +153,9 @@ func (s *State) End(shard int) uint64 { return s.After[shard] }
 // Fenced reports whether a later attempt has taken over. A false answer is no proof.
 func (s *State) Fenced(ctx context.Context) (bool, error) { return s.marks.Fenced(ctx) }
 
-// takeOver finds the last mark that counts, and stores it as a checkpoint, so that an earlier attempt
-// stores none. Then it appends to all logs of the swarm. If the earlier attempt has appended a batch
-// between the two, the search begins again.
+// takeOver finds the last mark that counts, and stores it as a checkpoint, so that an earlier
+// attempt stores none. Then it appends to all logs of the swarm. If the earlier attempt has
+// appended a batch between the two, the search begins again.
 func (s *State) takeOver(ctx context.Context) error {
 	var all []candidate
 	first := uint64(1)

@@ -60,8 +60,8 @@ func (a *Answers) Trimmed() (n uint64) {
 	return n
 }
 
-// Run passes the answers on until ctx ends, and returns the error that ended it. One goroutine calls
-// it once.
+// Run passes the answers on until ctx ends, and returns the error that ended it. One goroutine
+// calls it once.
 func (a *Answers) Run(ctx context.Context, to chan<- Answer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var reading sync.WaitGroup

@@ -12,8 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
-// earlierMark is a mark of a program before checkpoints. A detector on a cluster stored it before its
-// batch, and it counts if a log has a part. exoswarm detect stored the number of an entry or a
+// earlierMark is a mark of a program before checkpoints. A detector on a cluster stored it before
+// its batch, and it counts if a log has a part. exoswarm detect stored the number of an entry or a
 // batch, and the position in its only input.
 type earlierMark struct {
 	Batch  json.RawMessage `json:"batch"` // a number, or an earlierBatch

@@ -26,8 +26,8 @@ type Mark struct {
 	Returned uint64  `json:"returned,omitempty"`
 }
 
-// Keyless counts rejected rows without a group: rows without a usable key, and rows of entities beyond
-// the number that is allowed.
+// Keyless counts rejected rows without a group: rows without a usable key, and rows of entities
+// beyond the number that is allowed.
 type Keyless struct {
 	WithoutKey     uint64 `json:"without_key"`
 	BeyondEntities uint64 `json:"beyond_max_entities"`

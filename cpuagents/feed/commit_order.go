@@ -120,8 +120,8 @@ func (o *order) from(place uint64) (at []uint64, shards []int) {
 	return at, shards
 }
 
-// add stores the shards of the next answers, and returns them. If another attempt has stored others,
-// it returns those.
+// add stores the shards of the next answers, and returns them. If another attempt has stored
+// others, it returns those.
 func (o *order) add(ctx context.Context, shards []int) ([]int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -157,7 +157,8 @@ func (o *order) add(ctx context.Context, shards []int) ([]int, error) {
 // trimOrder is the number of entries of the order that are removed at a time.
 const trimOrder = 64
 
-// trim lets the next add remove the entries whose answers are all before a place. The last entry stays.
+// trim lets the next add remove the entries whose answers are all before a place. The last entry
+// stays.
 func (o *order) trim(place uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -132,7 +132,8 @@ func (a *attempt) ended(err error) bool {
 	return true
 }
 
-// read commits a batch of n rows; of none it stores the position alone. local is text of the position.
+// read commits a batch of n rows; of none it stores the position alone. local is text of the
+// position.
 func (a *attempt) read(n uint64, local string) {
 	m := a.s.Last
 	m.Sources = []Place{{Entry: 1, Rows: a.rows + n, Local: local}}
@@ -266,9 +267,9 @@ func (w *world) step(name string, nested bool) func() {
 	}
 }
 
-// TestRule: whatever attempts do at the same time, wherever they are killed, and whatever other clients
-// append, each row is in the log of its shard once, in order, also behind the state of an earlier
-// program.
+// TestRule: whatever attempts do at the same time, wherever they are killed, and whatever other
+// clients append, each row is in the log of its shard once, in order, also behind the state of an
+// earlier program.
 func TestRule(t *testing.T) {
 	testkit.Checks(t, 40)
 	conn := jobstest.Connected(t, natsq.Connect)

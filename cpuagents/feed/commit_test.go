@@ -109,8 +109,8 @@ func (s *earlierState) append(t rapid.TB, rows uint64, stored int, parts ...Part
 	}
 }
 
-// TestEarlierMarks: of the marks of an earlier program the last one counts whose batch is in the logs
-// in part, also if a take-over that ended early has stored an earlier one behind it.
+// TestEarlierMarks: of the marks of an earlier program the last one counts whose batch is in the
+// logs in part, also if a take-over that ended early has stored an earlier one behind it.
 func TestEarlierMarks(t *testing.T) {
 	record, log := openLogs(t, 3)
 	old := openEarlier(t, log, 3)

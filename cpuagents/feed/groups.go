@@ -9,8 +9,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
-// Groups numbers the groups of a swarm as outputs do: by entity, in the order of their first rows, or
-// by source for a swarm without a key. With one shard both numbers are equal.
+// Groups numbers the groups of a swarm as outputs do: by entity, in the order of their first rows,
+// or by source for a swarm without a key. With one shard both numbers are equal.
 type Groups struct {
 	Record swarms.Swarm
 	Keyed  bool // groups are entities

@@ -12,8 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// TestSplit: the parts of a batch have each row once, in the shard of its group, and decisions of the
-// parts get the numbers of the rows again. Decisions of other shards are refused.
+// TestSplit: the parts of a batch have each row once, in the shard of its group, and decisions of
+// the parts get the numbers of the rows again. Decisions of other shards are refused.
 func TestSplit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 40).Draw(t, "groups")

@@ -2,8 +2,8 @@ package feed
 
 import "hash/maphash"
 
-// keyTable has keys with their numbers, from 0. One goroutine uses it. The zero value is not ready: use
-// newKeyTable.
+// keyTable has keys with their numbers, from 0. One goroutine uses it. The zero value is not ready:
+// use newKeyTable.
 //
 // It is a table with linear probing, at most half full. A slot has 32 bits of the hash of a key and
 // its number, so that a lookup of one of a million keys misses the cache three times: the slot, the
@@ -20,8 +20,8 @@ func newKeyTable() *keyTable { return &keyTable{seed: maphash.MakeSeed(), slots:
 
 func (t *keyTable) Len() int { return len(t.keys) }
 
-// Keys returns the keys by number. The caller does not change them. Later calls of Add do not change
-// the result.
+// Keys returns the keys by number. The caller does not change them. Later calls of Add do not
+// change the result.
 func (t *keyTable) Keys() []string { return t.keys }
 
 func (t *keyTable) hash(key string) uint32 { return uint32(maphash.String(t.seed, key) >> 32) }
@@ -68,8 +68,8 @@ func (t *keyTable) put(s uint64) {
 	t.slots[at] = s
 }
 
-// Warm brings what Find needs for some keys into the cache of the processor. Each pass has loads that
-// do not depend on one another, so they wait for the memory together.
+// Warm brings what Find needs for some keys into the cache of the processor. Each pass has loads
+// that do not depend on one another, so they wait for the memory together.
 func (t *keyTable) Warm(keys []string) {
 	mask := uint32(len(t.slots) - 1)
 	t.warm = t.warm[:0]

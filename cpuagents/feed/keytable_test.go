@@ -40,8 +40,8 @@ func TestKeyTable(t *testing.T) {
 	}
 }
 
-// BenchmarkFind has the time of a lookup among a million keys in random order, in blocks of 512, with
-// a map, with the table, and with Warm before each block.
+// BenchmarkFind has the time of a lookup among a million keys in random order, in blocks of 512,
+// with a map, with the table, and with Warm before each block.
 func BenchmarkFind(b *testing.B) {
 	const n, block = 1_000_000, 512
 	table, twin := newKeyTable(), map[string]int{}

@@ -32,8 +32,8 @@ type Roster struct {
 	leaving map[string]bool // keys that lose their groups by changes
 }
 
-// NewRoster returns a roster of up to most groups. An entity without a row for the time after, by the
-// times of rows, loses its group; with 0 it does so only when another entity needs it.
+// NewRoster returns a roster of up to most groups. An entity without a row for the time after, by
+// the times of rows, loses its group; with 0 it does so only when another entity needs it.
 func NewRoster(most int, after time.Duration) *Roster {
 	return &Roster{
 		most: most, after: int64(after), groups: map[string]int32{}, oldest: -1, newest: -1, now: 1,
@@ -163,8 +163,8 @@ func (r *Roster) Changes() []Change {
 	return all
 }
 
-// Expire takes the groups of entities without a row for the time of NewRoster, up to most of them, as
-// changes before the next batch. Call it between two batches.
+// Expire takes the groups of entities without a row for the time of NewRoster, up to most of them,
+// as changes before the next batch. Call it between two batches.
 func (r *Roster) Expire(most int) {
 	if r.after == 0 {
 		return

@@ -85,8 +85,8 @@ func TestAhead(t *testing.T) {
 	}
 }
 
-// TestAheadEnds: Close ends the reading of a source that is not at its end, and the end of the context
-// does so too.
+// TestAheadEnds: Close ends the reading of a source that is not at its end, and the end of the
+// context does so too.
 func TestAheadEnds(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	l := &listReader{list: listOf(r, 50_000), err: io.EOF}

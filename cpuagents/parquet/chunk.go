@@ -135,9 +135,9 @@ func (c *Chunk) next() error {
 	return nil
 }
 
-// readDictionary decodes a dictionary. The pages after it refer to its values, so its bytes are kept
-// apart from theirs. A value takes at least one byte of the page, so a larger number of values is
-// damage.
+// readDictionary decodes a dictionary. The pages after it refer to its values, so its bytes are
+// kept apart from theirs. A value takes at least one byte of the page, so a larger number of values
+// is damage.
 func (c *Chunk) readDictionary(h header, body []byte) error {
 	if c.has {
 		return errors.New("it has two dictionaries")

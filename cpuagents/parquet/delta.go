@@ -7,8 +7,9 @@ import (
 	"math"
 )
 
-// deltas reads integers that are written as differences, in blocks of miniblocks with one width each
-// (DELTA_BINARY_PACKED). It allocates nothing but the slices of the caller, whatever the stream says.
+// deltas reads integers that are written as differences, in blocks of miniblocks with one width
+// each (DELTA_BINARY_PACKED). It allocates nothing but the slices of the caller, whatever the
+// stream says.
 type deltas struct {
 	b                   []byte
 	minis, each         int // miniblocks of a block, and numbers of a miniblock
@@ -154,8 +155,8 @@ func newTexts(b []byte, most int, prefixes bool, reuse *texts) (t *texts, err er
 	return t, err
 }
 
-// read fills to with the next texts, which point into the page without prefixes. The memory of others
-// is taken from mem, and stays taken until the arena is freed.
+// read fills to with the next texts, which point into the page without prefixes. The memory of
+// others is taken from mem, and stays taken until the arena is freed.
 func (t *texts) read(to [][]byte, prefixes bool, mem Memory) error {
 	n := len(to)
 	t.scratch = resize(t.scratch, 2*n)

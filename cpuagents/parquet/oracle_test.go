@@ -206,8 +206,8 @@ var codecs = []compress.Compression{
 	compress.Codecs.Brotli, compress.Codecs.Lz4Raw,
 }
 
-// TestReadTwin reads random columns that the Arrow library has written, in every codec, encoding and
-// version of pages.
+// TestReadTwin reads random columns that the Arrow library has written, in every codec, encoding
+// and version of pages.
 func TestReadTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := kinds[rapid.IntRange(0, len(kinds)-1).Draw(t, "kind")]

@@ -169,8 +169,8 @@ func (p *pages) close() {
 	p.free(&p.unpacked)
 }
 
-// next returns the header of the next page, and its levels and values unpacked. They are valid until
-// the next call. It returns io.EOF behind the last page.
+// next returns the header of the next page, and its levels and values unpacked. They are valid
+// until the next call. It returns io.EOF behind the last page.
 func (p *pages) next() (h header, levels, values []byte, err error) {
 	for {
 		if p.at >= p.end {

@@ -20,8 +20,8 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 )
 
-// formatRemoteWrite is the format of a request of Prometheus remote write, version 1: a WriteRequest
-// in protobuf, packed as a block of snappy. It is not a format of files.
+// formatRemoteWrite is the format of a request of Prometheus remote write, version 1: a
+// WriteRequest in protobuf, packed as a block of snappy. It is not a format of files.
 const formatRemoteWrite rows.Format = "remote-write"
 
 const mediaProtobuf = "application/x-protobuf"

@@ -273,8 +273,8 @@ func refuse(status int, format string, args ...any) error {
 }
 
 // serve answers one request with JSON. Every answer says whether rows were stored: 202 means all of
-// them, and any other status none, except that after 503 the client learns it by the same request with
-// the same key.
+// them, and any other status none, except that after 503 the client learns it by the same request
+// with the same key.
 func (p *Server) serve(w http.ResponseWriter, r *httpapi.Request) error {
 	rows, again, err := p.take(w, r.Request)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/objectstore"
 )
 
-// Drivers of databases register themselves when package drivers is imported, as drivers of database/sql
-// do. A program that does not import it links none of their libraries.
+// Drivers of databases register themselves when package drivers is imported, as drivers of
+// database/sql do. A program that does not import it links none of their libraries.
 
 // ErrNoDriver means that the program has no driver for the scheme of a URI.
 var ErrNoDriver = objectstore.ErrNoDriver

@@ -80,8 +80,8 @@ func SetHeaders(req *http.Request, headers map[string]string, secrets *access.St
 	return nil
 }
 
-// Post makes a request of a client, and returns the least pause that the destination asks for. A status of
-// 2xx is a success. where is the result of WithoutQuery.
+// Post makes a request of a client, and returns the least pause that the destination asks for. A
+// status of 2xx is a success. where is the result of WithoutQuery.
 func Post(client *http.Client, req *http.Request, where string) (after time.Duration, err error) {
 	resp, err := client.Do(req)
 	if err != nil {

@@ -115,8 +115,8 @@ func OpenStore(
 	return NewStore(where, b, prefix), nil
 }
 
-// s3Login adds the region and the keys of a store with the protocol S3. Without keys its requests are not
-// signed.
+// s3Login adds the region and the keys of a store with the protocol S3. Without keys its requests
+// are not signed.
 func s3Login(o *objectstore.Options, spec StoreSpec, guard *access.Guard, secrets *access.Store) error {
 	o.Region = cmp.Or(spec.Region, "us-east-1")
 	if strings.Trim(o.Region, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || len(o.Region) > 32 {

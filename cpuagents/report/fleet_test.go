@@ -72,7 +72,8 @@ func TestScan(t *testing.T) {
 }
 
 // TestBrowserTools: in a real browser the filter leaves one entity, the order puts the ones with
-// incidents first, in the list and in the charts, zooming one chart zooms all, and the words are explained.
+// incidents first, in the list and in the charts, zooming one chart zooms all, and the words are
+// explained.
 func TestBrowserTools(t *testing.T) {
 	bin := browser(t)
 	page := string(scanned(t, explained(30, 60, func(e int) bool { return e%10 == 7 })))
@@ -112,7 +113,8 @@ func TestBrowserTools(t *testing.T) {
 	}
 }
 
-// TestBrowserFleet: a page of 10,000 entities has at most 20 MB, and a browser is ready within a second.
+// TestBrowserFleet: a page of 10,000 entities has at most 20 MB, and a browser is ready within a
+// second.
 func TestBrowserFleet(t *testing.T) {
 	testkit.OnlyLong(t)
 	bin := browser(t)

@@ -1,5 +1,5 @@
-// Package report makes the report of a run: one HTML file that opens offline, with an overview of the
-// incidents of all entities, and a chart of each entity.
+// Package report makes the report of a run: one HTML file that opens offline, with an overview of
+// the incidents of all entities, and a chart of each entity.
 package report
 
 import (

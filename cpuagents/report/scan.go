@@ -15,10 +15,10 @@ import (
 // ErrDecisions is an input that is not the decisions of a run in NDJSON.
 var ErrDecisions = errors.New("no decisions of a run")
 
-// Scan reads decisions as a run writes them in NDJSON, and returns what Write needs to know of them:
-// the members with features and with the key, the counts of each series or entity in the order of
-// their first rows, and the sums. anomaly is the decision that counts as an anomaly. It fails with
-// ErrDecisions, with the number of the line, for other texts.
+// Scan reads decisions as a run writes them in NDJSON, and returns what Write needs to know of
+// them: the members with features and with the key, the counts of each series or entity in the
+// order of their first rows, and the sums. anomaly is the decision that counts as an anomaly. It
+// fails with ErrDecisions, with the number of the line, for other texts.
 func Scan(decisions io.Reader, anomaly string) (h Header, series []cpuagents.SeriesSummary, err error) {
 	h.Anomaly = anomaly
 	in := bufio.NewReaderSize(decisions, 1<<20)

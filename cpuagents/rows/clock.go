@@ -72,8 +72,9 @@ func (c *Clock) Parse(text string) (int64, error) {
 	return first, err
 }
 
-// Read is Parse that returns both times of a timestamp in an hour that comes twice, as at the end of
-// daylight saving time. LocalTimes chooses between them. They are equal for every other timestamp.
+// Read is Parse that returns both times of a timestamp in an hour that comes twice, as at the end
+// of daylight saving time. LocalTimes chooses between them. They are equal for every other
+// timestamp.
 func (c *Clock) Read(text string) (first, second int64, err error) {
 	// Only a dialect with forms or a zone sets it.
 	if c.zone != nil {
@@ -99,8 +100,8 @@ func (c *Clock) Read(text string) (first, second int64, err error) {
 	return c.unix(text)
 }
 
-// unix is Read of a number. A source whose first number is a day of a spreadsheet, or a date without
-// separators, is refused: as a unix time it would be in the seventies.
+// unix is Read of a number. A source whose first number is a day of a spreadsheet, or a date
+// without separators, is refused: as a unix time it would be in the seventies.
 func (c *Clock) unix(text string) (first, second int64, err error) {
 	n, ok := unixTime(text)
 	if form := dialect.Compact(text); form != "" && c.dialect && !c.number {
@@ -189,8 +190,8 @@ func (c *Clock) times(text string) (first, second int64, problem string) {
 	return first, second, ""
 }
 
-// stamp sets the time of a row from its timestamp, in a format without a dialect, or returns what is
-// wrong with the timestamp.
+// stamp sets the time of a row from its timestamp, in a format without a dialect, or returns what
+// is wrong with the timestamp.
 func (c *Clock) stamp(r *Row) (problem string) {
 	r.Time, _, problem = c.times(r.Timestamp)
 	return problem

@@ -84,8 +84,8 @@ type columnarReader struct {
 	remedy string
 }
 
-// openColumnar opens src, and returns the reader of its rows. The reader owns src, which is closed after
-// an error.
+// openColumnar opens src, and returns the reader of its rows. The reader owns src, which is closed
+// after an error.
 func openColumnar(name string, spec ColumnSpec, src interface {
 	blockReader
 	open() error

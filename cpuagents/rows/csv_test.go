@@ -278,8 +278,8 @@ func BenchmarkCSV(b *testing.B) {
 	}
 }
 
-// TestRepeatedTimestamps: rows with the timestamp of the row before have its time and its text, also
-// where the text of the output is another one and between other timestamps.
+// TestRepeatedTimestamps: rows with the timestamp of the row before have its time and its text,
+// also where the text of the output is another one and between other timestamps.
 func TestRepeatedTimestamps(t *testing.T) {
 	text := "timestamp,value\n"
 	for _, at := range []string{

@@ -27,8 +27,8 @@ type Encoder interface {
 	End() error
 }
 
-// NewEncoder returns the encoder of a format, and the packing of its output as NewPacker takes it. The
-// encoder does not pack: the caller gives Begin the writer of a packer. The error is an unknown
+// NewEncoder returns the encoder of a format, and the packing of its output as NewPacker takes it.
+// The encoder does not pack: the caller gives Begin the writer of a packer. The error is an unknown
 // format.
 func NewEncoder(f Format, l Layout) (e Encoder, pack string, err error) {
 	rows, pack, err := f.Split()

@@ -25,10 +25,10 @@ const columnRows = 64 << 10
 // a missing feature is NaN, and a dropped observation has the reason in a separate column.
 //
 // A spooled decision has, little-endian: row, round and leader (uint64), score (float32), decision
-// (uint32), the features (float64), the counts (uint32), the reason of a drop (uint32), the group of
-// an entity (uint32), an explanation, and the timestamp behind its length (uint32). An explanation
-// has the numbers of BandColumns (float64), feature, direction and kind (uint8 each, and a zero), and
-// the earlier incidents (uint32).
+// (uint32), the features (float64), the counts (uint32), the reason of a drop (uint32), the group
+// of an entity (uint32), an explanation, and the timestamp behind its length (uint32). An
+// explanation has the numbers of BandColumns (float64), feature, direction and kind (uint8 each,
+// and a zero), and the earlier incidents (uint32).
 type columnEncoder struct {
 	Layout
 	rows   string // arrow or parquet

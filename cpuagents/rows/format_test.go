@@ -32,7 +32,8 @@ import (
 
 var pairSpec = ColumnSpec{Timestamp: "at", Features: []string{"a", "b"}}
 
-// drainRows reads a source to its end and closes it. The numbers of rows and rejects must follow one another.
+// drainRows reads a source to its end and closes it. The numbers of rows and rejects must follow
+// one another.
 func drainRows(t testing.TB, r Reader) (rows []Row, rejects []Reject, err error) {
 	t.Helper()
 	return fixture.Drain(t, r, func(row Row, rej *Reject) uint64 {

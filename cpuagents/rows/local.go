@@ -14,8 +14,8 @@ import (
 )
 
 // LocalTimes chooses between the two times of a timestamp that clocks show twice, at the end of
-// daylight saving time. It chooses for each entity by the entity's own rows: a time never goes back,
-// and rows come at intervals as before. Where these two do not tell, it chooses neither.
+// daylight saving time. It chooses for each entity by the entity's own rows: a time never goes
+// back, and rows come at intervals as before. Where these two do not tell, it chooses neither.
 //
 // It remembers entities only in the days before such an hour, so that its memory and its stored
 // state are empty most of the year. The same rows give the same times. One goroutine at a time uses
@@ -149,8 +149,8 @@ func (e *rhythm) forward(first, second int64) (at int64, ok bool) {
 // margin of its width on both sides.
 func (e *rhythm) fits(interval int64) bool { return e.seen > 0 && e.within(interval, 1) }
 
-// excluded reports whether an interval is none of the entity. The fewer intervals are known, the more
-// of their range is their chance, so the wider is the margin.
+// excluded reports whether an interval is none of the entity. The fewer intervals are known, the
+// more of their range is their chance, so the wider is the margin.
 func (e *rhythm) excluded(interval int64) bool {
 	return e.seen > 0 && !e.within(interval, margins[e.seen])
 }

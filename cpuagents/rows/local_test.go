@@ -23,8 +23,8 @@ type fold struct {
 	size time.Duration
 }
 
-// folds returns all folds of the years 2006 to 2026 in the zones of the machine, or in some zones if
-// it has none. Zones with the same folds count once.
+// folds returns all folds of the years 2006 to 2026 in the zones of the machine, or in some zones
+// if it has none. Zones with the same folds count once.
 func folds(t *testing.T) (all []fold) {
 	t.Helper()
 	names := []string{
@@ -75,8 +75,8 @@ type localRow struct {
 	line   string
 }
 
-// localRows returns rows of entities around a fold, in the order of their arrival. Rows of an entity
-// are step apart, and vary by jitter to both sides.
+// localRows returns rows of entities around a fold, in the order of their arrival. Rows of an
+// entity are step apart, and vary by jitter to both sides.
 func localRows(r *rand.Rand, f fold, entities, before, after int, step, jitter time.Duration) (all []localRow) {
 	for e := range entities {
 		begin := f.at.Add(-f.size - time.Duration(before)*step + time.Duration(r.Int64N(int64(step))))
@@ -212,8 +212,8 @@ func TestLocalTimesOfAllZones(t *testing.T) {
 	}
 }
 
-// TestLocalDuplicates: in the repeated hour, hourly rows with one wall time are an hour apart, and a
-// row that is repeated stays at its time.
+// TestLocalDuplicates: in the repeated hour, hourly rows with one wall time are an hour apart, and
+// a row that is repeated stays at its time.
 func TestLocalDuplicates(t *testing.T) {
 	for name, c := range map[string]struct{ rows, want string }{
 		"hourly":                  {"0:00,1 1:00,2 2:00,3 2:00,4 3:00,5", "22 23 24 25 26"},
@@ -278,8 +278,8 @@ func TestLocalDuplicates(t *testing.T) {
 	}
 }
 
-// TestLocalTimesBounds: entities beyond the number of the specification take no memory, and entities
-// of earlier years make way.
+// TestLocalTimesBounds: entities beyond the number of the specification take no memory, and
+// entities of earlier years make way.
 func TestLocalTimesBounds(t *testing.T) {
 	spec := ColumnSpec{
 		Timestamp: "t", Features: []string{"v"}, Key: []string{"k"}, MaxEntities: 100,

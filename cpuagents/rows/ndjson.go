@@ -277,10 +277,9 @@ func unquote(b []byte) string {
 // lineBuffer is the read-ahead of a text in bytes. A job has up to 256 texts open.
 const lineBuffer = 64 << 10
 
-// Lines reads a text line by line. The text may be UTF-16, and its lines may end with CR. It holds its
-// read-ahead and at most one line in memory. One
-// goroutine uses it. A line longer than the read-ahead is copied; little more than MaxRecord bytes
-// of it are kept.
+// Lines reads a text line by line. The text may be UTF-16, and its lines may end with CR. It holds
+// its read-ahead and at most one line in memory. One goroutine uses it. A line longer than the
+// read-ahead is copied; little more than MaxRecord bytes of it are kept.
 type Lines struct {
 	name   string
 	buf    *bufio.Reader

@@ -84,7 +84,8 @@ func (o *Order) Behind(r *Row, last int64, of string) (reason, cure string) {
 // Falls reports whether the source is in falling order, the newest row first.
 func (o *Order) Falls() bool { return o.falls > 1 && o.falls > 9*o.rises }
 
-// admit returns why a row is rejected, with the cure in remedy, if the rows of a source must be in order.
+// admit returns why a row is rejected, with the cure in remedy, if the rows of a source must be in
+// order.
 func (o *Order) admit(spec ColumnSpec, r *Row, remedy *string) (reason string) {
 	if spec.inOrder() {
 		reason, *remedy = o.check(r)
@@ -105,8 +106,8 @@ func (o *Order) check(r *Row) (reason, cure string) {
 	return "", ""
 }
 
-// foldZones are zones of all rules of daylight saving time by which clocks go back. Clocks of one rule
-// show the same hour twice.
+// foldZones are zones of all rules of daylight saving time by which clocks go back. Clocks of one
+// rule show the same hour twice.
 var foldZones = sync.OnceValue(func() (all []*time.Location) {
 	for _, name := range []string{
 		"Europe/Berlin", "Europe/London", "Europe/Helsinki", "America/New_York", "America/Sao_Paulo",

@@ -105,8 +105,8 @@ func TestTally(t *testing.T) {
 	}
 }
 
-// TestNumbersOfPeople: numbers that only a programming language knows are rejected, in features and in
-// timestamps.
+// TestNumbersOfPeople: numbers that only a programming language knows are rejected, in features and
+// in timestamps.
 func TestNumbersOfPeople(t *testing.T) {
 	values, rejects := readAll(t, "timestamp,value\n1,1_000\n2,0x1p4\n3,0x1F\n4,1000\n1_5,1\n6,007\n0x7,1\n", valueSpec)
 	if fmt.Sprint(values) != "[1000 7]" || len(rejects) != 5 {
@@ -127,8 +127,8 @@ func TestNumbersOfPeople(t *testing.T) {
 	}
 }
 
-// TestTimesOfDatabases: the default texts of databases are times, and days of spreadsheets are refused
-// with their form, and read with it.
+// TestTimesOfDatabases: the default texts of databases are times, and days of spreadsheets are
+// refused with their form, and read with it.
 func TestTimesOfDatabases(t *testing.T) {
 	at := time.Date(2026, 3, 2, 7, 0, 4, 0, time.UTC)
 	for text, want := range map[string]time.Time{

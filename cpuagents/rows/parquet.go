@@ -89,8 +89,8 @@ func (r *parquetReader) role(i int) role {
 	return roleFeature
 }
 
-// readFooter verifies the footer and reads it. It takes the memory of its structures before it makes
-// them.
+// readFooter verifies the footer and reads it. It takes the memory of its structures before it
+// makes them.
 func (r *parquetReader) readFooter() error {
 	info, err := r.src.Stat()
 	if err != nil {

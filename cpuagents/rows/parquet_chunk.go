@@ -116,9 +116,9 @@ type chunk struct {
 	values  parquet.Values
 }
 
-// read stores the next n rows in feature f of a block, in its times if f is -1, or in a column of the
-// key if f is behind the features. The header of a
-// page is not trusted: fewer or more rows or values than it states are damage.
+// read stores the next n rows in feature f of a block, in its times if f is -1, or in a column of
+// the key if f is behind the features. The header of a page is not trusted: fewer or more rows or
+// values than it states are damage.
 func (c *chunk) read(b *block, f, n int) error {
 	c.present = resize(c.present, n)
 	for at := 0; at < n; {

@@ -1,5 +1,5 @@
-// Package rows decodes the documents of sources into rows, and encodes decisions: as CSV, NDJSON, Parquet
-// and Arrow, plain or packed.
+// Package rows decodes the documents of sources into rows, and encodes decisions: as CSV, NDJSON,
+// Parquet and Arrow, plain or packed.
 //
 // Every decoder bounds what it allocates before it allocates it, takes the memory from an
 // access.Hold, and returns damage of the data as an error of class jobs.CodeInput. A row that
@@ -65,7 +65,8 @@ func (s ColumnSpec) columns() (all []string) {
 	return append(append(all, s.Features...), s.Key...)
 }
 
-// first returns the place of the first feature among the columns: 1 behind a timestamp, otherwise 0.
+// first returns the place of the first feature among the columns: 1 behind a timestamp, otherwise
+// 0.
 func (s ColumnSpec) first() int {
 	if s.Timestamp == "" {
 		return 0

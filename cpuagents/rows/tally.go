@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Tally counts the rows of a source, and the rejected ones by their reasons. The zero value is empty.
+// Tally counts the rows of a source, and the rejected ones by their reasons. The zero value is
+// empty.
 type Tally struct {
 	Rows, Rejected uint64 // Rows includes the rejected ones
 	reasons        map[string]*Reason
@@ -60,8 +61,8 @@ func (t *Tally) Above(share float64) bool {
 // MaxRejects is the share of the rows of a source that may be rejected where nothing else is said.
 const MaxRejects = 0.1
 
-// TooManyRejects returns an error if more than a share of the rows of a source was rejected. It names
-// the most frequent reason.
+// TooManyRejects returns an error if more than a share of the rows of a source was rejected. It
+// names the most frequent reason.
 func TooManyRejects(source string, t *Tally, share float64, most Reason) error {
 	if !t.Above(share) {
 		return nil

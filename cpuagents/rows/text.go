@@ -12,9 +12,9 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns the UTF-8 of a text that may be UTF-16, as spreadsheets save it: with a byte order mark,
-// or with a first character of ASCII. Other texts stay as they are.
-// Large reads of these go around its buffer.
+// Text returns the UTF-8 of a text that may be UTF-16, as spreadsheets save it: with a byte order
+// mark, or with a first character of ASCII. Other texts stay as they are. Large reads of these go
+// around its buffer.
 func Text(r io.Reader) io.Reader { return &text{in: bufio.NewReaderSize(r, 4<<10)} }
 
 type text struct {
@@ -72,8 +72,8 @@ func (t *text) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// decode sets out to the characters that are buffered, at least to one. A half of a pair, and a byte
-// behind the last unit, become the replacement character.
+// decode sets out to the characters that are buffered, at least to one. A half of a pair, and a
+// byte behind the last unit, become the replacement character.
 func (t *text) decode() error {
 	t.out = t.out[:0]
 	if _, err := t.in.Peek(2); err != nil {

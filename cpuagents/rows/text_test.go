@@ -57,7 +57,8 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestOldTexts: tables in UTF-16 and with CR at the ends of their lines give the rows of the plain one.
+// TestOldTexts: tables in UTF-16 and with CR at the ends of their lines give the rows of the plain
+// one.
 func TestOldTexts(t *testing.T) {
 	table := "timestamp,value\n1,1\n2,2\n3,x\n\n4,4\n"
 	values, rejects := readAll(t, table, valueSpec)

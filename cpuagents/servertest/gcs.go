@@ -1,5 +1,5 @@
-// Package servertest starts servers for tests: fakes of object stores in this process, and PostgreSQL and
-// mosquitto as processes.
+// Package servertest starts servers for tests: fakes of object stores in this process, and
+// PostgreSQL and mosquitto as processes.
 package servertest
 
 import (

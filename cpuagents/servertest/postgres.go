@@ -20,9 +20,9 @@ import (
 	_ "github.com/exoswarm/exoswarm/cpuagents/remote/drivers" // postgres://
 )
 
-// StartPostgres starts a PostgreSQL server on loopback, with a user "postgres" whose password is the secret
-// env:PG, and returns the URI of its database. The test is skipped if this machine has no
-// PostgreSQL.
+// StartPostgres starts a PostgreSQL server on loopback, with a user "postgres" whose password is
+// the secret env:PG, and returns the URI of its database. The test is skipped if this machine has
+// no PostgreSQL.
 func StartPostgres(t *testing.T) (uri string) {
 	t.Helper()
 	initdb, err := exec.LookPath("initdb")

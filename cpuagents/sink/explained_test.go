@@ -12,8 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// explained is decided with an explanation: 500 and the number of the group are expected, and nothing
-// of group 2.
+// explained is decided with an explanation: 500 and the number of the group are expected, and
+// nothing of group 2.
 func explained(at int64, rows ...[2]uint32) *batch.Decisions {
 	d := decided(at, rows...)
 	d.Explained = &batch.Explained{Features: 1}

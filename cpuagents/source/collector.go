@@ -92,8 +92,8 @@ func (c *collector) position(st any, p progress, format rows.Format, gaps []skip
 	}.with(c.where, st)
 }
 
-// classOf returns an error of a broker with its class. A refusal is an error of the input, with a cure;
-// any other error may pass.
+// classOf returns an error of a broker with its class. A refusal is an error of the input, with a
+// cure; any other error may pass.
 func (c *collector) classOf(err error, cure string, refused bool) error {
 	var typed *jobs.Error
 	switch {

@@ -30,7 +30,8 @@ type fetcher interface {
 	replay(at position) error
 	// stored is called when the journal has the document that fetch returned.
 	stored(ctx context.Context, at position)
-	// arrived returns when the first message of the last document came; the zero time if it is not known.
+	// arrived returns when the first message of the last document came; the zero time if it is not
+	// known.
 	arrived() time.Time
 	// reopen closes a connection after a failure. The next fetch makes a new one.
 	reopen()

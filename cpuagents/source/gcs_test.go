@@ -201,8 +201,8 @@ func TestGCSRefuses(t *testing.T) {
 	}
 }
 
-// silentServer starts a server that does not answer before the end of the test. asked receives when it
-// has a request.
+// silentServer starts a server that does not answer before the end of the test. asked receives when
+// it has a request.
 func silentServer(t *testing.T) (s *httptest.Server, asked <-chan struct{}) {
 	t.Helper()
 	block, first := make(chan struct{}), make(chan struct{}, 1)

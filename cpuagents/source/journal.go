@@ -76,8 +76,8 @@ type journal struct {
 	number uint64        // of the last document
 }
 
-// openJournal creates the log of a journal if it is missing, and begins to read it after an entry. The
-// caller closes the journal.
+// openJournal creates the log of a journal if it is missing, and begins to read it after an entry.
+// The caller closes the journal.
 func openJournal(ctx context.Context, log swarms.Log, after uint64) (*journal, error) {
 	if err := log.Create(ctx); err != nil {
 		return nil, err

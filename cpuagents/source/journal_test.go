@@ -186,8 +186,9 @@ func (l *cuts) Append(ctx context.Context, after uint64, entries ...swarms.Entry
 	return jobs.ErrUnavailable
 }
 
-// TestJournalKills: whatever entry of whatever documents is the last that an attempt stores, also one
-// whose reply is lost, the attempts behind it read each document that is complete once, from any place.
+// TestJournalKills: whatever entry of whatever documents is the last that an attempt stores, also
+// one whose reply is lost, the attempts behind it read each document that is complete once, from
+// any place.
 func TestJournalKills(t *testing.T) {
 	q, ctx := jobstest.Connected(t, natsq.Connect), context.Background()
 	testkit.Checks(t, 25)

@@ -19,8 +19,8 @@ import (
 
 type kind struct {
 	prefix string // of its URIs
-	// lasts: a job that lasts can read it. Such a source returns no row twice, and its position alone is
-	// enough to continue.
+	// lasts: a job that lasts can read it. Such a source returns no row twice, and its position alone
+	// is enough to continue.
 	lasts bool
 	open  func(s Resources, job string, i int, src Series, columns rows.ColumnSpec) (fetcher, error)
 }
@@ -77,8 +77,9 @@ func kindOf(uri string) *kind {
 	return &kinds[i]
 }
 
-// IsRemote reports whether a source is read document by document, with a journal on the queue. Any other
-// source is a file or an object of the queue's own store. Only the beginning of the URI counts.
+// IsRemote reports whether a source is read document by document, with a journal on the queue. Any
+// other source is a file or an object of the queue's own store. Only the beginning of the URI
+// counts.
 func IsRemote(uri string) bool { return kindOf(uri) != nil }
 
 // Lasts reports whether a job that lasts can read the source of a URI.

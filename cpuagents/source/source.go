@@ -84,8 +84,8 @@ func (s Resources) OpenRemote(
 	return s.documents(ctx, journal, 0, src, columns, f)
 }
 
-// documents returns the reader of the documents of a fetcher, whose journal is read after an entry. After
-// an error the fetcher is closed.
+// documents returns the reader of the documents of a fetcher, whose journal is read after an entry.
+// After an error the fetcher is closed.
 func (s Resources) documents(
 	ctx context.Context, journal swarms.Log, after uint64, src Series, columns rows.ColumnSpec, f fetcher,
 ) (*documentReader, error) {

@@ -47,8 +47,8 @@ func newTopic(t testing.TB, retention jetstream.RetentionPolicy) *topic {
 	return &topic{t, q, js, stream}
 }
 
-// readsPart reads some rows of a source and closes it. They must be the first rows of want. It reports
-// whether the source has ended.
+// readsPart reads some rows of a source and closes it. They must be the first rows of want. It
+// reports whether the source has ended.
 func readsPart(t *testing.T, r rows.Reader, most int, want string) (ended bool) {
 	t.Helper()
 	got, err := told(r, most)

@@ -68,9 +68,9 @@ func PTXParams(name, text string) ([]PTXParam, error) {
 	return found, nil
 }
 
-// CheckPTX returns an error of class ErrInvalidArgument unless a text is PTX with an entry of a name
-// whose .param list takes arguments of these kinds. Only the list is read; the driver checks the
-// rest.
+// CheckPTX returns an error of class ErrInvalidArgument unless a text is PTX with an entry of a
+// name whose .param list takes arguments of these kinds. Only the list is read; the driver checks
+// the rest.
 func CheckPTX(name, text string, params []Param) error {
 	found, err := PTXParams(name, text)
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 )
 
-// CollectiveOpener opens a collective over fresh devices, two or more. The suite closes the collective and
-// then its devices.
+// CollectiveOpener opens a collective over fresh devices, two or more. The suite closes the
+// collective and then its devices.
 type CollectiveOpener func(t testing.TB) device.Collective
 
-// RunCollective is the conformance suite of device.Collective: sums and gathered bytes are equal to what
-// the host computes. Each test opens its own collective.
+// RunCollective is the conformance suite of device.Collective: sums and gathered bytes are equal to
+// what the host computes. Each test opens its own collective.
 func RunCollective(t *testing.T, open CollectiveOpener) {
 	t.Run("sum", func(t *testing.T) { testSum(t, open) })
 	t.Run("gather", func(t *testing.T) { testGather(t, open) })

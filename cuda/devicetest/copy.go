@@ -283,8 +283,8 @@ func testLeakedHandles(t *testing.T, open launches.Opener) {
 	}
 }
 
-// testCopySizes: copies of every power of two, from 1 byte to 1 GiB in a long run, arrive whole: to the
-// device, on it, and back.
+// testCopySizes: copies of every power of two, from 1 byte to 1 GiB in a long run, arrive whole: to
+// the device, on it, and back.
 func testCopySizes(t *testing.T, open launches.Opener) {
 	d := launches.Open(t, open)
 	s := launches.NewStream(t, d)

@@ -72,8 +72,8 @@ type testCase struct {
 	make   func(r *rand.Rand, n int) []param
 }
 
-// slow reports whether the race detector may be on and the device computes on it: then a launch over
-// many elements takes seconds. The run without the detector has all launches.
+// slow reports whether the race detector may be on and the device computes on it: then a launch
+// over many elements takes seconds. The run without the detector has all launches.
 func slow(d device.Device) bool { return testing.Short() && d.Properties().ComputeMajor == 0 }
 
 // testCases runs each case on the device and on the host reference, in every launch shape that the
@@ -275,8 +275,8 @@ func testCompile(t *testing.T, open launches.Opener) {
 	}
 }
 
-// compiled reports whether a device has compiled a kernel. A device that compiles nothing must say which
-// device does.
+// compiled reports whether a device has compiled a kernel. A device that compiles nothing must say
+// which device does.
 func compiled(t *testing.T, err error) bool {
 	t.Helper()
 	if !errors.Is(err, device.ErrNotSupported) {

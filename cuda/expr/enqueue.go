@@ -79,7 +79,8 @@ func (r *run) mapPart(t *plan.Part, args []device.Arg, n int64) error {
 	return r.start(t, grid, append(args, device.Ptr(scratch), device.Uint64(uint64(n))))
 }
 
-// sums launches sums of rows, which add up runs of rows in several levels. The sums of no row are 0.
+// sums launches sums of rows, which add up runs of rows in several levels. The sums of no row are
+// 0.
 func (r *run) sums(t *plan.Part, args []device.Arg, rows int64) error {
 	if rows == 0 {
 		for _, n := range t.Roots {

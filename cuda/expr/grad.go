@@ -7,15 +7,15 @@ import (
 )
 
 // Grad returns the derivative of a loss, one number, by each of some inputs of f32: values of the
-// shape of the inputs, made of further operations of the same program. A value that the forward pass
-// has is not computed again, and a kernel may have parts of both passes.
+// shape of the inputs, made of further operations of the same program. A value that the forward
+// pass has is not computed again, and a kernel may have parts of both passes.
 //
 // Conditions and Floor have the derivative 0, Abs 0 at 0. Min and Max of two values give it to the
 // second one where both are equal, so that relu has 0 at 0; folds share it between equal elements.
 // Sums over rows have the order of ir.RunRows.
 //
-// Filters, Scan, casts to integers and derivatives themselves have no derivative: they are ErrType, and
-// so is a loss that does not depend on an input.
+// Filters, Scan, casts to integers and derivatives themselves have no derivative: they are ErrType,
+// and so is a loss that does not depend on an input.
 func Grad(loss Value, inputs ...Value) []Value {
 	out := make([]Value, len(inputs))
 	p, fits := ok(append([]Value{loss}, inputs...)...)

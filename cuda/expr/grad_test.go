@@ -195,7 +195,8 @@ func TestRandomGrad(t *testing.T) {
 	}
 }
 
-// TestRandomGradKernels: random programs with derivatives give the bits of the interpreter, fused and not.
+// TestRandomGradKernels: random programs with derivatives give the bits of the interpreter, fused
+// and not.
 func TestRandomGradKernels(t *testing.T) {
 	d, s := open(t)
 	c := &checker{d: d, s: s}

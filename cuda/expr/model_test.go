@@ -44,7 +44,8 @@ func BenchmarkPlan(b *testing.B) {
 	}
 }
 
-// TestLong: arrays of more than 2^31 elements are mapped, folded, scanned and filtered to their ends.
+// TestLong: arrays of more than 2^31 elements are mapped, folded, scanned and filtered to their
+// ends.
 func TestLong(t *testing.T) {
 	d, s := onGPU(t)
 	const n = 1<<31 + 5

@@ -294,8 +294,8 @@ func (b *builder) prefix(s *syntax, o operand) (Value, error) {
 	return v, nil
 }
 
-// infixes are the functions of the binary operators except > and >=. The other ones are named in the
-// table of operations.
+// infixes are the functions of the binary operators except > and >=. The other ones are named in
+// the table of operations.
 var infixes = map[string]func(a, b Value) Value{"&&": And, "||": Or}
 
 // same gives two operands one type: the type of the first operand that has a type, or f32.

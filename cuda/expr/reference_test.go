@@ -7,7 +7,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 )
 
-// reference computes programs of floats in float64, node by node: what derivatives are compared with.
+// reference computes programs of floats in float64, node by node: what derivatives are compared
+// with.
 type reference struct {
 	g    *ir.Graph
 	rows int64

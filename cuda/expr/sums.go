@@ -2,9 +2,9 @@ package expr
 
 import "github.com/exoswarm/exoswarm/cuda/expr/ir"
 
-// SumColumns adds up the rows of a value, in the order of ir.RunRows, and returns one row of f32. Of a
-// value without rows it returns the value, and of rows of one element their sum as Sum does. Columns up
-// to 64 wide are computed in one kernel with the small products that make them.
+// SumColumns adds up the rows of a value, in the order of ir.RunRows, and returns one row of f32.
+// Of a value without rows it returns the value, and of rows of one element their sum as Sum does.
+// Columns up to 64 wide are computed in one kernel with the small products that make them.
 func SumColumns(v Value) Value {
 	p, fits := ok(v)
 	if !fits {

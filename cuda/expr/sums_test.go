@@ -74,8 +74,8 @@ func TestSums(t *testing.T) {
 	c.run()
 }
 
-// TestFusedStep: forward pass, backward pass and loss of an autoencoder are one kernel, and the scalars
-// behind it another.
+// TestFusedStep: forward pass, backward pass and loss of an autoencoder are one kernel, and the
+// scalars behind it another.
 func TestFusedStep(t *testing.T) {
 	d, _ := open(t)
 	p, err := expr.Parse(autoencoder, sumSources(1<<24)...)

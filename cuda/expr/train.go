@@ -29,8 +29,8 @@ const (
 func Moments(weight string) (mean, square string) { return weight + ".m", weight + ".v" }
 
 // Training is a program whose run is one step of training: it computes the loss and new weights and
-// moments. Each weight is an input of its name, and an output of the same name and shape; its moments
-// are, too, and are 0 before the first step.
+// moments. Each weight is an input of its name, and an output of the same name and shape; its
+// moments are, too, and are 0 before the first step.
 type Training struct {
 	Program *Program
 	Loss    string // the output with the loss before the step
@@ -38,9 +38,9 @@ type Training struct {
 	Adam    Adam
 }
 
-// ParseTraining makes a step of a text with one output, the loss, which is one number of f32. weights
-// are the sources that the step changes. Products of more than 64 columns have an order that differs
-// between devices: they are ErrType unless inexact is true.
+// ParseTraining makes a step of a text with one output, the loss, which is one number of f32.
+// weights are the sources that the step changes. Products of more than 64 columns have an order
+// that differs between devices: they are ErrType unless inexact is true.
 func ParseTraining(text string, weights []string, a Adam, inexact bool, sources ...Source) (*Training, error) {
 	p, err := Parse(text, sources...)
 	if err != nil {

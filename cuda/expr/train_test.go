@@ -190,8 +190,8 @@ func autoencoderInputs(rows int64) map[string][]float32 {
 	}
 }
 
-// TestAutoencoder prints the median time of a step of Adam over rows of 32, and the loss behind the last
-// one, which has fallen.
+// TestAutoencoder prints the median time of a step of Adam over rows of 32, and the loss behind the
+// last one, which has fallen.
 func TestAutoencoder(t *testing.T) {
 	d, s := open(t)
 	text := autoencoder[:strings.Index(autoencoder, "l = ")] + "l = loss"

@@ -46,8 +46,8 @@ func gemm[E, O uint16 | float32](get func(E) float32, put func(float32) O,
 	}
 }
 
-// Gemm queues a product. All cores compute it, and its bits do not depend on the machine. A GPU may add in another
-// order, so its results are equal only within rounding.
+// Gemm queues a product. All cores compute it, and its bits do not depend on the machine. A GPU may
+// add in another order, so its results are equal only within rounding.
 func (s *stream) Gemm(alpha float32, a, b device.Matrix, beta float32, c device.Matrix) error {
 	m, n, k, err := device.CheckGemm(a, b, c)
 	if err != nil {
@@ -74,8 +74,8 @@ func (s *stream) Gemm(alpha float32, a, b device.Matrix, beta float32, c device.
 	}, a.Buffer, b.Buffer, c.Buffer))
 }
 
-// A block of a product makes a tile of the result. It adds productDepth terms at a time, so that the part of a factor
-// stays in the cache.
+// A block of a product makes a tile of the result. It adds productDepth terms at a time, so that
+// the part of a factor stays in the cache.
 const (
 	tileRows     = 128
 	tileColumns  = 256
@@ -158,8 +158,8 @@ func (e *elements) set(at int, v float32) {
 	}
 }
 
-// pack copies lines of a factor, strip by strip of width lines, and in a strip term by term, with 0 for lines that are
-// missing. Lines are rows; across they are columns.
+// pack copies lines of a factor, strip by strip of width lines, and in a strip term by term, with 0
+// for lines that are missing. Lines are rows; across they are columns.
 func (e *elements) pack(to []float32, line, lines, term, terms, width int, across bool) {
 	byLine, byTerm := e.row, e.column
 	if across {

@@ -8,12 +8,12 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// relayBytes is the pinned memory of a rank: large enough to hide the start of a copy (about 10 us),
-// and small compared with pages.
+// relayBytes is the pinned memory of a rank: large enough to hide the start of a copy (about 10
+// us), and small compared with pages.
 const relayBytes = 4 << 20
 
-// Relay is a device.Collective of any devices: their bytes meet in host memory. It is the plain twin of
-// faster collectives, and the fallback where there is none. NewRelay makes it.
+// Relay is a device.Collective of any devices: their bytes meet in host memory. It is the plain
+// twin of faster collectives, and the fallback where there is none. NewRelay makes it.
 type Relay struct {
 	devices []device.Device
 	reason  string
@@ -23,8 +23,8 @@ type Relay struct {
 
 var _ device.Collective = (*Relay)(nil)
 
-// NewRelay makes a collective of these devices, with 4 MiB of pinned host memory a device. reason is
-// what its Route says.
+// NewRelay makes a collective of these devices, with 4 MiB of pinned host memory a device. reason
+// is what its Route says.
 func NewRelay(devices []device.Device, reason string) (*Relay, error) {
 	if err := device.CheckRanks(devices); err != nil {
 		return nil, err

@@ -41,8 +41,8 @@ func TestRelayConformance(t *testing.T) {
 
 func BenchmarkCollective(b *testing.B) { devicetest.BenchCollective(b, over(2)) }
 
-// TestRelayRefusals: what can be no rank, and no memory for the staging of the last one, leave nothing
-// behind.
+// TestRelayRefusals: what can be no rank, and no memory for the staging of the last one, leave
+// nothing behind.
 func TestRelayRefusals(t *testing.T) {
 	all := hosts(t, 2)
 	last := faults.New(all[1])
@@ -67,8 +67,8 @@ func TestRelayRefusals(t *testing.T) {
 	}
 }
 
-// TestRelayFaults: a copy or a wait that fails on one device fails the call with its class, and the next
-// call is right.
+// TestRelayFaults: a copy or a wait that fails on one device fails the call with its class, and the
+// next call is right.
 func TestRelayFaults(t *testing.T) {
 	all := hosts(t, 2)
 	sick := faults.New(all[1])

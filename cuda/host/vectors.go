@@ -5,8 +5,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// The twins of the kernels of a first example, and of reciprocal_f32, which tests 1/x on a device to
-// the bit.
+// The twins of the kernels of a first example, and of reciprocal_f32, which tests 1/x on a device
+// to the bit.
 func init() {
 	twins.Register("fill_u32", func(b *twins.Block, a *kernels.FillU32Bound) {
 		lo, hi := b.Part(a.N)

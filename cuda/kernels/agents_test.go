@@ -136,7 +136,8 @@ func TestQuantumWordsAreCurrent(t *testing.T) {
 	}
 }
 
-// TestAgentPool: the shared memory of nodes by key has a row for each sum, and rows begin four banks apart.
+// TestAgentPool: the shared memory of nodes by key has a row for each sum, and rows begin four
+// banks apart.
 func TestAgentPool(t *testing.T) {
 	for _, c := range []struct{ nodes, width, merge, bytes, blocks int }{
 		{128, 4, AgentMergeMean, 0, 9},

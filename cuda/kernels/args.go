@@ -224,9 +224,9 @@ var paramsPaged = []device.Param{
 	{Name: "params", Kind: device.KindBuffer},
 }
 
-// PagedArgs are the arguments of kernels about the pages of a swarm. Behind them, ticks and steps have a
-// table, uint32[AgentGRUTable], which leaky does not read, and all have the groups of the swarm, which are
-// in ceil(groups/slots) pages.
+// PagedArgs are the arguments of kernels about the pages of a swarm. Behind them, ticks and steps
+// have a table, uint32[AgentGRUTable], which leaky does not read, and all have the groups of the
+// swarm, which are in ceil(groups/slots) pages.
 //
 //   - pages: frames of page_bytes each
 //   - frames: uint32 by page of the swarm: its frame, of pages that the launch has to do
@@ -360,9 +360,9 @@ var paramsAgentLearn = slices.Concat(
 	},
 )
 
-// AgentLearnArgs are the arguments of agent_learn, which merges values into the copies of nodes that groups
-// have. A node that was never updated, or that is replaced, takes the values; a mean becomes the mean of
-// node and values.
+// AgentLearnArgs are the arguments of agent_learn, which merges values into the copies of nodes
+// that groups have. A node that was never updated, or that is replaced, takes the values; a mean
+// becomes the mean of node and values.
 //
 //   - runs: uint32[n][4]: page, first slot, slots, number of the row of values
 //   - values: float32[][width]
@@ -427,8 +427,8 @@ var paramsAgentNodes = []device.Param{
 	{Name: "values", Kind: device.KindBuffer}, {Name: "flags", Kind: device.KindBuffer},
 }
 
-// AgentNodesArgs are the arguments of agent_nodes, which updates the values of nodes by vote and by key before
-// a step, as ToldArgs updates their copies.
+// AgentNodesArgs are the arguments of agent_nodes, which updates the values of nodes by vote and by
+// key before a step, as ToldArgs updates their copies.
 //
 //   - totals: as of ToldArgs
 //   - values: in and out float32[nodes][width]
@@ -1854,11 +1854,11 @@ var paramsTold = slices.Concat(
 )
 
 // ToldArgs are the arguments of the kernels that step all agents of some pages of a gru that hear
-// their group, once. Before the step, a kernel updates the node of each group by the units of its agents
-// that have stepped and are finite, as integers of 2^-14. The agents then hear, in place of some of the
-// inputs that they hold, (c+1)/C for a decision of their group for candidate c, 0 for none, and the
-// node. A group whose agents have never stepped keeps its node, and so does one that has learned since
-// the last tick.
+// their group, once. Before the step, a kernel updates the node of each group by the units of its
+// agents that have stepped and are finite, as integers of 2^-14. The agents then hear, in place of
+// some of the inputs that they hold, (c+1)/C for a decision of their group for candidate c, 0 for
+// none, and the node. A group whose agents have never stepped keeps its node, and so does one that
+// has learned since the last tick.
 //
 // A node may also belong to a run of groups, which have a copy of it each. The sums of all groups
 // of a node are in totals before the step, and the step makes the sums for the next step. A launch

@@ -207,8 +207,8 @@ struct exoswarm_step {
 		"Observation &x) { return exoswarm_cell::step(a, p, x); }\n};\n} // namespace exoswarm_cell\n")
 }
 
-// each writes a statement for every variable, or a loop over its elements. statement is its format, and
-// bf16 the format for variables of bf16: the arguments are the pointer and the field.
+// each writes a statement for every variable, or a loop over its elements. statement is its format,
+// and bf16 the format for variables of bf16: the arguments are the pointer and the field.
 func (c Custom) each(b *strings.Builder, statement, bf16 string) {
 	for i, v := range c.Vars {
 		loop, element, field := "", "0", "a."+v.Name

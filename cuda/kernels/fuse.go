@@ -134,7 +134,8 @@ func FuseName(kind string, elem device.Elem, dim int) string {
 }
 
 func init() {
-	// The blocks of narrow rows that are to be resident on a multiprocessor at once, of f32 and of bf16.
+	// The blocks of narrow rows that are to be resident on a multiprocessor at once, of f32 and of
+	// bf16.
 	for kind, resident := range map[string][2]string{
 		"fuse_sorted": {"FUSE_BLOCKS", "FUSE_BLOCKS"}, "fuse_unsorted": {"4", "3"},
 		"fuse_walk": {"FUSE_BLOCKS", "FUSE_BLOCKS"},

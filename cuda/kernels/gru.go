@@ -51,8 +51,8 @@ func GruWeights(features, agents int) int { return (GruProject + features) * age
 // words i%4: no agent has its second word, and no other cell the fourth.
 func GruOwnWeight(i, group uint32) [4]uint32 { return [4]uint32{i / 4, math.MaxUint32, group, 1} }
 
-// Variables of the gru cell's state, as indices of GruVars. The first four are variables of every cell
-// that votes by a ratio.
+// Variables of the gru cell's state, as indices of GruVars. The first four are variables of every
+// cell that votes by a ratio.
 const (
 	GruVarRound   = iota // group u64: observations seen
 	GruVarLevel          // group [I]: running level of each feature above its offset

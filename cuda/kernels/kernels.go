@@ -1,6 +1,6 @@
 // Package kernels is the kernel set as data: the CUDA C++ source of every built-in kernel,
-// embedded, and its signature. The Go twin of each kernel is registered in cuda/host/twins under the
-// same name.
+// embedded, and its signature. The Go twin of each kernel is registered in cuda/host/twins under
+// the same name.
 package kernels
 
 import (
@@ -22,8 +22,8 @@ type Source struct {
 	// includes resolved.
 	File string
 	Code string
-	// Text returns Code. A registration may have it in place of Code: Lookup calls it once, so a program
-	// pays for the texts of the kernels that it looks up.
+	// Text returns Code. A registration may have it in place of Code: Lookup calls it once, so a
+	// program pays for the texts of the kernels that it looks up.
 	Text func() string
 	// FMA permits the compiler to fuse a multiplication and an addition. Without it the kernel
 	// rounds after every operation, as its Go twin does, so their float results are the same bits.
@@ -61,8 +61,8 @@ func (s Source) Options() []string {
 	return []string{"--fmad=false"}
 }
 
-// registry is filled by init functions only, of this package and of those below it, so it is constant
-// after start.
+// registry is filled by init functions only, of this package and of those below it, so it is
+// constant after start.
 var registry = map[string]func() Source{}
 
 func register(s Source) {

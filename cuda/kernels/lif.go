@@ -22,8 +22,8 @@ const (
 // LifWeights is the number of components of the weights table.
 func LifWeights(features int) int { return LifProject + features }
 
-// Variables of the lif cell's state, as indices of LifVars. The first four are variables of every cell
-// that votes by a ratio.
+// Variables of the lif cell's state, as indices of LifVars. The first four are variables of every
+// cell that votes by a ratio.
 const (
 	LifVarRound      = iota // group u64: observations seen
 	LifVarLevel             // group [I]: running level of each feature above its offset

@@ -126,11 +126,11 @@ const (
 // alarm follows from the observations of a second.
 var PredictorSince = Var{Name: "since", Elem: I64, Width: 1, Group: true}
 
-// Where the alarm follows from a rate, its nats are RateNats - RateSlope l, for l = ln(false alarms a
-// block), and RateRare (RateBend - l)^2 more below RateBend. The curve was fitted to alarms in quiet
-// generated series of a month: incidents, margin and short histories make frequent alarms rarer than
-// exp(-nats), and heavy tails make rare alarms more frequent. Agents are suspicious from SuspectPart
-// of the alarm on. The rate of a block counts as at most MostRate.
+// Where the alarm follows from a rate, its nats are RateNats - RateSlope l, for l = ln(false alarms
+// a block), and RateRare (RateBend - l)^2 more below RateBend. The curve was fitted to alarms in
+// quiet generated series of a month: incidents, margin and short histories make frequent alarms
+// rarer than exp(-nats), and heavy tails make rare alarms more frequent. Agents are suspicious from
+// SuspectPart of the alarm on. The rate of a block counts as at most MostRate.
 const (
 	RateNats    = 0.82
 	RateSlope   = 0.52

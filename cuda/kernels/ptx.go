@@ -30,10 +30,10 @@ var ptxTexts Archive
 // program without a driver contains no PTX.
 func PTX(name string) (text string, ok bool) { return ptxTexts.PTX(ptxFile, name) }
 
-// Archive has the PTX of a set of kernels. Its methods get the archive, a tar with a file NAME.ptx for
-// each kernel, compressed with zstd; the first call reads it. The archive is an argument, so that the
-// linker leaves it out of a program that calls none of them. The zero value is ready, and its
-// methods may be called from several goroutines.
+// Archive has the PTX of a set of kernels. Its methods get the archive, a tar with a file NAME.ptx
+// for each kernel, compressed with zstd; the first call reads it. The archive is an argument, so
+// that the linker leaves it out of a program that calls none of them. The zero value is ready, and
+// its methods may be called from several goroutines.
 type Archive struct {
 	once  sync.Once
 	texts map[string]string

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Words of the parameter block of the quantum cell behind AgentWords. Agents write them, since they differ
-// between shards, and between votes.
+// Words of the parameter block of the quantum cell behind AgentWords. Agents write them, since they
+// differ between shards, and between votes.
 const (
 	QuantumKey   = AgentWords + iota // two words: the seed of the swarm
 	_                                //
@@ -22,9 +22,9 @@ const (
 	QuantumVarState                           // agent [2 * 2^qubits]: its amplitudes, each as two float32
 )
 
-// The table of the quantum cell: QuantumTableGates words of a head, and QuantumGateWords for each gate. A
-// gate is a word with its kind and, from bit 4 on, its target, a word that is 0, two words of a mask of
-// amplitudes, and a matrix by rows: four complex numbers of two float32.
+// The table of the quantum cell: QuantumTableGates words of a head, and QuantumGateWords for each
+// gate. A gate is a word with its kind and, from bit 4 on, its target, a word that is 0, two words
+// of a mask of amplitudes, and a matrix by rows: four complex numbers of two float32.
 const (
 	QuantumTableCount  = 0 // gates
 	QuantumTableFresh  = 1 // 1: a step begins with all qubits 0
@@ -35,8 +35,8 @@ const (
 	QuantumGateWords   = 12
 )
 
-// Kinds of gates of the quantum cell. Pairs of amplitudes differ in the target, and the mask has the bit of
-// the amplitude with a 0 there.
+// Kinds of gates of the quantum cell. Pairs of amplitudes differ in the target, and the mask has
+// the bit of the amplitude with a 0 there.
 const (
 	QuantumDense    = iota // the matrix, on the pairs of the mask
 	QuantumReal            // a real matrix, on all pairs
@@ -54,9 +54,10 @@ const (
 	QuantumBlock      = 128
 	QuantumSpan       = 512     // agents that a block steps between two decisions of groups, if groups are small
 	QuantumAngle      = 1 << 20 // features beyond it, of either sign, count as it
-	// QuantumWeight is the weight of an amplitude of absolute value 1, and QuantumDrift how far the weight of
-	// a state may be off it before the state is scaled. Weights are below 2^23, so that a float32 that is
-	// 2^23 more has the weight in its lowest bits: the conversion of a float32 takes as long as eight sums.
+	// QuantumWeight is the weight of an amplitude of absolute value 1, and QuantumDrift how far the
+	// weight of a state may be off it before the state is scaled. Weights are below 2^23, so that a
+	// float32 that is 2^23 more has the weight in its lowest bits: the conversion of a float32 takes
+	// as long as eight sums.
 	QuantumWeight = 1 << 22
 	QuantumDrift  = 1 << 10
 	// QuantumVote is set in the high word of the number of a draw of a vote.
@@ -74,8 +75,8 @@ func AgentQuantumVars(qubits, candidates int) []Var {
 	}
 }
 
-// AgentQuantumName is the kernel tick or step of the quantum cell of a number of qubits. A tick of no steps
-// measures: it draws the ballots of the round of the parameter block.
+// AgentQuantumName is the kernel tick or step of the quantum cell of a number of qubits. A tick of
+// no steps measures: it draws the ballots of the round of the parameter block.
 func AgentQuantumName(what string, qubits int) string {
 	return fmt.Sprintf("quantum_%s_q%d", what, qubits)
 }

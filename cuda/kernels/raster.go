@@ -24,7 +24,8 @@ const RasterAbsent = 1<<32 - 1
 //   - values: out float32[3][cells]: the mean, the least, the greatest
 //   - counts: out uint32[cells]: units that count
 
-// RasterBlock is the number of threads of a block that measures best: each of its warps makes a cell.
+// RasterBlock is the number of threads of a block that measures best: each of its warps makes a
+// cell.
 const RasterBlock = 256
 
 func init() {

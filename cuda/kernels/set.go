@@ -28,8 +28,8 @@ func (set Set) Register(s Source, before ...string) {
 	register(s)
 }
 
-// Text returns the head and the texts of files, one behind the other. A missing file is a mistake in the package
-// and panics at start.
+// Text returns the head and the texts of files, one behind the other. A missing file is a mistake
+// in the package and panics at start.
 func (set Set) Text(files ...string) string {
 	var b strings.Builder
 	b.WriteString(set.Head)

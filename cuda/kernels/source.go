@@ -33,8 +33,8 @@ func code(file string) string {
 	return pragmaOnce.ReplaceAllString(resolve(file), "")
 }
 
-// Common returns a file that kernels share, as philox.cuh, with all that it includes. A file that is not
-// there panics.
+// Common returns a file that kernels share, as philox.cuh, with all that it includes. A file that
+// is not there panics.
 func Common(file string) string { return code(file) }
 
 // pragmaOnce causes a warning in the file that includes all others.

@@ -100,7 +100,8 @@ var forms = map[string]struct {
 	},
 }
 
-// TestReleased: the chart of the release in the folder EXOSWARM_RELEASE names the images of that release.
+// TestReleased: the chart of the release in the folder EXOSWARM_RELEASE names the images of that
+// release.
 func TestReleased(t *testing.T) {
 	dir := os.Getenv("EXOSWARM_RELEASE")
 	if dir == "" {
@@ -155,8 +156,8 @@ func rendered(c *chart.Chart, values string) (map[string]string, error) {
 	return engine.Engine{Strict: true}.Render(c, all)
 }
 
-// TestForms: in every form the chart renders objects that Kubernetes and KEDA know in every field, and
-// pods without rights.
+// TestForms: in every form the chart renders objects that Kubernetes and KEDA know in every field,
+// and pods without rights.
 func TestForms(t *testing.T) {
 	strict := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
 	scaled := scaledObject(t)

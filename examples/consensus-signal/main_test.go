@@ -23,8 +23,8 @@ func TestMain(m *testing.M) {
 	testkit.CheckLeaks(m)
 }
 
-// TestConsensusSignal: agents that decide together are right in every step, where those alone are wrong
-// in three of ten, and the swarm emits each change of the signal once.
+// TestConsensusSignal: agents that decide together are right in every step, where those alone are
+// wrong in three of ten, and the swarm emits each change of the signal once.
 func TestConsensusSignal(t *testing.T) {
 	_, conn := jobstest.InProcess(t, natsq.Connect)
 	ctx := t.Context()

@@ -19,8 +19,8 @@ import (
 
 var deviceName = flag.String("device", "host", "device of the agent: host or cuda:0")
 
-// TestExample: both jobs are submitted, an agent of the library executes them, and their results are
-// printed. The host device refuses the kernel.
+// TestExample: both jobs are submitted, an agent of the library executes them, and their results
+// are printed. The host device refuses the kernel.
 func TestExample(t *testing.T) {
 	srv, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
 	if err != nil {

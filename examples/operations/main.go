@@ -121,15 +121,15 @@ func (p *pusher) add(ctx context.Context, at int64, id string, value float64) er
 	return p.flush(ctx)
 }
 
-// tries is the number of tries of a body, with a pause between two while the agent says that it should
-// come again.
+// tries is the number of tries of a body, with a pause between two while the agent says that it
+// should come again.
 const (
 	tries = 12
 	pause = 5 * time.Second
 )
 
-// flush pushes what is collected. Each try has the same key, so rows that were stored by a try without
-// an answer are not stored twice.
+// flush pushes what is collected. Each try has the same key, so rows that were stored by a try
+// without an answer are not stored twice.
 func (p *pusher) flush(ctx context.Context) error {
 	if p.body.Len() == 0 {
 		return nil

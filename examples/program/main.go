@@ -1,5 +1,5 @@
-// Program creates a swarm, feeds it two series, prints what is unusual, and asks the agents what they
-// have learned. docs/tutorial-go.md explains it.
+// Program creates a swarm, feeds it two series, prints what is unusual, and asks the agents what
+// they have learned. docs/tutorial-go.md explains it.
 package main
 
 import (

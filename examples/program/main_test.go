@@ -20,8 +20,8 @@ func TestMain(m *testing.M) {
 	testkit.CheckLeaks(m)
 }
 
-// TestProgram: the program finds the spike of its second series and nothing else, and the document shows
-// its output.
+// TestProgram: the program finds the spike of its second series and nothing else, and the document
+// shows its output.
 func TestProgram(t *testing.T) {
 	srv := jobstest.Start(t, server.Options{})
 	conn := jobstest.Open(t, srv, natsq.Connect)

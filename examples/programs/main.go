@@ -1,5 +1,5 @@
-// Program programs writes the arrays of the examples autoencoder.txt and forecaster.txt, windows of a
-// series of examples/telemetry, into a folder:
+// Program programs writes the arrays of the examples autoencoder.txt and forecaster.txt, windows of
+// a series of examples/telemetry, into a folder:
 //
 //	go run -C examples ./programs /tmp/windows
 //

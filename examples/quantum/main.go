@@ -1,13 +1,13 @@
-// Command quantum cuts a random graph in two, so that as many edges as possible are cut: by QAOA in the
-// simulator of a GPU agent, whose readings a swarm votes about, by simulated annealing, and by trying all cuts.
-// It prints what each finds and how long it takes.
+// Command quantum cuts a random graph in two, so that as many edges as possible are cut: by QAOA in
+// the simulator of a GPU agent, whose readings a swarm votes about, by simulated annealing, and by
+// trying all cuts. It prints what each finds and how long it takes.
 //
 //	exoswarm serve --data-dir /tmp/exoswarm &
 //	go run -C examples ./quantum -nodes 16 -layers 3
 //
-// A job runs the circuit for many rows of angles at once. The simulator computes 2^nodes amplitudes for
-// each row, so it does more work than the trial of all cuts: QAOA is here to be studied. On the host device
-// 16 nodes take a minute, and 20 nodes need gpuagent --gpu-job-timeout 10m.
+// A job runs the circuit for many rows of angles at once. The simulator computes 2^nodes amplitudes
+// for each row, so it does more work than the trial of all cuts: QAOA is here to be studied. On the
+// host device 16 nodes take a minute, and 20 nodes need gpuagent --gpu-job-timeout 10m.
 package main
 
 import (
@@ -104,8 +104,9 @@ func (g *graph) compare(a, b uint64) int {
 // readers are the agents of the swarm that votes. Each reads as many of the shots.
 const readers = 50
 
-// readersSpec is a swarm of agents with four qubits, which an observation sets to the number of a cut: an angle of
-// pi turns a qubit from 0 to 1. The circuit measures alone, so an agent votes for that number.
+// readersSpec is a swarm of agents with four qubits, which an observation sets to the number of a
+// cut: an angle of pi turns a qubit from 0 to 1. The circuit measures alone, so an agent votes for
+// that number.
 const readersSpec = `
 name: readers
 addressed: agent
@@ -116,8 +117,9 @@ cell:
   circuit: qubit[4] q; bit[4] c; c = measure q;
 `
 
-// vote makes a swarm whose agents each know some of the readings and vote for the best of them, and returns the cut
-// that most have voted for, and their number. The candidates are the 16 best cuts of all.
+// vote makes a swarm whose agents each know some of the readings and vote for the best of them, and
+// returns the cut that most have voted for, and their number. The candidates are the 16 best cuts
+// of all.
 func (g *graph) vote(ctx context.Context, conn *natsq.Conn, readings []uint64) (cut uint64, votes uint64, err error) {
 	candidates := slices.Compact(slices.SortedFunc(slices.Values(readings), func(a, b uint64) int {
 		return g.compare(b, a)
@@ -255,8 +257,8 @@ type qaoa struct {
 	seconds float64
 }
 
-// search adds layer after layer. Each round draws angles around the best ones, in one job. It returns the
-// angles with the largest mean cut, and that mean.
+// search adds layer after layer. Each round draws angles around the best ones, in one job. It
+// returns the angles with the largest mean cut, and that mean.
 func (q *qaoa) search(ctx context.Context) (best []float64, mean float64, err error) {
 	for layer := 1; layer <= q.layers; layer++ {
 		best = append(best, 0, 0) // a layer that changes nothing
@@ -306,8 +308,8 @@ func (q *qaoa) means(ctx context.Context, layers int, angles []float64) ([]float
 	return means, nil
 }
 
-// read returns the cuts of the shots of a circuit. Of the two masks of a cut it has the one with the last node on
-// side 0.
+// read returns the cuts of the shots of a circuit. Of the two masks of a cut it has the one with
+// the last node on side 0.
 func (q *qaoa) read(ctx context.Context, angles []float64) ([]uint64, error) {
 	var out gpujob.CircuitOutput
 	parameters := gpujob.From(angles, 1, int64(len(angles)))
@@ -327,8 +329,8 @@ func (q *qaoa) read(ctx context.Context, angles []float64) ([]uint64, error) {
 	return readings, nil
 }
 
-// text returns the circuit: all cuts at once, and in each layer a phase for each edge that is cut and a
-// turn of each node.
+// text returns the circuit: all cuts at once, and in each layer a phase for each edge that is cut
+// and a turn of each node.
 func (q *qaoa) text(layers int) string {
 	var b strings.Builder
 	b.WriteString("OPENQASM 3.0;\ninclude \"stdgates.inc\";\n")

@@ -27,9 +27,9 @@ func main() {
 	}
 }
 
-// write writes the table. A row is an answer: of whom, the skill of the question, whether it is right,
-// both as one number (2 skill + right), and the skill of the question that follows; of the last answer
-// of a student, its own.
+// write writes the table. A row is an answer: of whom, the skill of the question, whether it is
+// right, both as one number (2 skill + right), and the skill of the question that follows; of the
+// last answer of a student, its own.
 func write(w io.Writer) error {
 	r := rand.New(rand.NewPCG(7, 7))
 	if _, err := fmt.Fprintln(w, "agent,skill,right,answer,item,part"); err != nil {

@@ -29,9 +29,9 @@ func obviousScore(table []uint32, items, class int, units []float32, item int32)
 	return 1 / (1 + math.Exp(-float64(sum)/math.Exp2(e)))
 }
 
-// TestItems: agents with an embedding and items vote, decide and are as agents without both that get
-// the rows as features, whose readout is the vote's; scores are of the units behind each step. They
-// are the same bits through all ways of loading, in parts, one by one, and for few frames.
+// TestItems: agents with an embedding and items vote, decide and are as agents without both that
+// get the rows as features, whose readout is the vote's; scores are of the units behind each step.
+// They are the same bits through all ways of loading, in parts, one by one, and for few frames.
 func TestItems(t *testing.T) {
 	const n, size, width, rows, items, hidden = 20 * 60, 20, 3, 50, 70, 11
 	for _, bf16 := range []float64{0, 1} {

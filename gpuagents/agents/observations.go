@@ -259,8 +259,8 @@ func (a *Agents) launchStep(ctx context.Context, o *Observations, p launch, slot
 	return a.putStep(o.staged, p, uint32(p.n), slot)
 }
 
-// putStep enqueues the kernels of launchStep: step, scores and decisions. count is the number of observations, or
-// kernels.AgentHeaded.
+// putStep enqueues the kernels of launchStep: step, scores and decisions. count is the number of
+// observations, or kernels.AgentHeaded.
 func (a *Agents) putStep(in *staged, p launch, count uint32, slot int) error {
 	of := func(section, bytes int) device.Arg {
 		return in.arg(section, int64(p.first)*int64(bytes), int64(p.n)*int64(bytes))

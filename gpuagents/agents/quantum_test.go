@@ -105,8 +105,9 @@ func (p *plainAgent) draw(number uint64) {
 	p.vote = index>>2&1 | index&1<<1 | index>>3&1<<2
 }
 
-// TestQuantumAgents: of a million agents, in a shard that is not the first, 100 have the probabilities and the ballots
-// of a plain form, after observations, ticks and votes, in pages that are on the device and in few frames.
+// TestQuantumAgents: of a million agents, in a shard that is not the first, 100 have the
+// probabilities and the ballots of a plain form, after observations, ticks and votes, in pages that
+// are on the device and in few frames.
 func TestQuantumAgents(t *testing.T) {
 	const first = 3
 	ctx, seed, n := t.Context(), uint64(0xfeed<<40|7), int64(testkit.Of(1_000_000, 100_000))
@@ -206,8 +207,8 @@ func TestQuantumAgents(t *testing.T) {
 	}
 }
 
-// TestQuantumBallots: ballots have the distribution of a measurement, of steps and of votes, and two rounds have
-// ballots that do not depend on each other.
+// TestQuantumBallots: ballots have the distribution of a measurement, of steps and of votes, and
+// two rounds have ballots that do not depend on each other.
 func TestQuantumBallots(t *testing.T) {
 	const n = 20_000
 	ctx, cell := t.Context(), quantumCell(t, twenty, 2)
@@ -267,7 +268,8 @@ func TestQuantumNorm(t *testing.T) {
 	}
 }
 
-// TestQuantumFresh: a circuit that begins with resets gives each tick the same state and other ballots.
+// TestQuantumFresh: a circuit that begins with resets gives each tick the same state and other
+// ballots.
 func TestQuantumFresh(t *testing.T) {
 	cell := quantumCell(t, "input float a; input float b; qubit[2] q; bit[2] c; reset q; U(pi/2, 0, pi) q; "+
 		"c = measure q;", 1)
@@ -291,8 +293,9 @@ func TestQuantumFresh(t *testing.T) {
 	}
 }
 
-// BenchmarkQuantumTick is a tick of a million agents of 4 qubits and 20 gates, with ballots, decisions and the tally.
-// copy-% is the share of the rate of a copy that moves the bytes of their amplitudes. Run it with -benchtime 30x.
+// BenchmarkQuantumTick is a tick of a million agents of 4 qubits and 20 gates, with ballots,
+// decisions and the tally. copy-% is the share of the rate of a copy that moves the bytes of their
+// amplitudes. Run it with -benchtime 30x.
 func BenchmarkQuantumTick(b *testing.B) {
 	d, ctx := openNamed(b, *opentest.Name), context.Background()
 	for _, name := range []string{"20-gates", "measure"} {

@@ -8,16 +8,17 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
-// rows are observations as they are staged: inputs are [len(ids)][Features], and items is an item for
-// each observation of a cell with items, else nil.
+// rows are observations as they are staged: inputs are [len(ids)][Features], and items is an item
+// for each observation of a cell with items, else nil.
 type rows struct {
 	ids    []uint32
 	inputs []float32
 	items  []int32
 }
 
-// rowsOf makes rows of the values of observations, [len(ids)][Cell().Width()]. With an embedding, the
-// inputs are in memory of the Agents, until the next call. items nil: no observation asks for a score.
+// rowsOf makes rows of the values of observations, [len(ids)][Cell().Width()]. With an embedding,
+// the inputs are in memory of the Agents, until the next call. items nil: no observation asks for a
+// score.
 func (a *Agents) rowsOf(ids []uint32, values []float32, items []int32) (rows, error) {
 	if a.cell.Rows > 0 {
 		a.looked = a.cell.LookUp(a.looked[:0], values, a.base, a.seed)

@@ -71,8 +71,8 @@ func (a *Agents) part(page, v, i int, to []byte) pager.Part {
 	}
 }
 
-// StateVars returns the variables that describe an agent, and the number of elements of each. An agent of
-// quantum has the probabilities of its basis states.
+// StateVars returns the variables that describe an agent, and the number of elements of each. An
+// agent of quantum has the probabilities of its basis states.
 func (a *Agents) StateVars() (vars []int, width int) {
 	if a.cell.Cell.Name == "leaky" {
 		return []int{kernels.AgentVarPotential, kernels.AgentVarTrace}, 1
@@ -147,8 +147,8 @@ func (a *Agents) AgentStates(ctx context.Context, ids []uint32) (*batch.AgentSta
 	return out, nil
 }
 
-// eachRun calls f for runs of ids that follow one another in a page: the place of the first one in ids, how many
-// they are, the page, and the place of the first one there.
+// eachRun calls f for runs of ids that follow one another in a page: the place of the first one in
+// ids, how many they are, the page, and the place of the first one there.
 func (a *Agents) eachRun(ids []uint32, f func(first, n, page, at int)) {
 	size := a.layout.Agents * a.layout.Slots // agents of a page
 	for first, n := 0, 0; first < len(ids); first += n {
@@ -159,8 +159,8 @@ func (a *Agents) eachRun(ids []uint32, f func(first, n, page, at int)) {
 	}
 }
 
-// probabilities reads the states of agents of a quantum cell, whose elements stand apart. An agent that has never
-// stepped is in |0...0>.
+// probabilities reads the states of agents of a quantum cell, whose elements stand apart. An agent
+// that has never stepped is in |0...0>.
 func (a *Agents) probabilities(ctx context.Context, out *batch.AgentStates) error {
 	if err := a.stream.Sync(ctx); err != nil {
 		return gpubatch.Mark(err)

@@ -92,8 +92,8 @@ func TestSurveyed(t *testing.T) {
 	}
 }
 
-// TestSurveyedPart: a part with all observations of an entry is in the order of groups, and its Survey
-// is another than the entry's.
+// TestSurveyedPart: a part with all observations of an entry is in the order of groups, and its
+// Survey is another than the entry's.
 func TestSurveyedPart(t *testing.T) {
 	const features = 2
 	cell, d := address(t, "gru", nil, 20, features, 3), openNamed(t, *opentest.Name)

@@ -67,9 +67,9 @@ func (a *Agents) TickAll(ctx, wait context.Context, n, most int) (r Report, err 
 	return r, nil
 }
 
-// Measure draws the ballots of a round, which become the votes of the agents of a quantum cell; agents that have
-// never stepped abstain. The amplitudes stay. It does nothing for other cells. After the end of ctx the pages
-// are between two states.
+// Measure draws the ballots of a round, which become the votes of the agents of a quantum cell;
+// agents that have never stepped abstain. The amplitudes stay. It does nothing for other cells.
+// After the end of ctx the pages are between two states.
 func (a *Agents) Measure(ctx context.Context, round uint64) error {
 	if !a.cell.Measures() || a.inconsistent != nil {
 		return a.inconsistent

@@ -51,8 +51,8 @@ var (
 )
 
 // LookupAddressed returns the cell of a name whose agents can be addressed one by one: gru, leaky,
-// life, sir, lif, izhikevich, boids, circles, colony or quantum. A cell of the same name that Lookup returns
-// has other parameters.
+// life, sir, lif, izhikevich, boids, circles, colony or quantum. A cell of the same name that
+// Lookup returns has other parameters.
 func LookupAddressed(name string) (*Cell, bool) {
 	for _, c := range []*Cell{
 		gruAddressed, leakyAddressed, lifeAddressed, sirAddressed, lifAddressed, izhikevichAddressed, boidsAddressed,
@@ -65,13 +65,13 @@ func LookupAddressed(name string) (*Cell, bool) {
 	return nil, false
 }
 
-// Address binds a cell of LookupAddressed but quantum, whose agents are addressed one by one. values are parameters
-// by name; the others have their defaults. agents is the size of a group, features the width of an
-// agent's inputs. gru takes as many features as its units, padded to 8, 16 or 32, and 2 to 16
-// candidates. leaky takes one or two features: its current, and the gain above one that multiplies
-// it. It has two candidates. life, sir, lif and izhikevich take one feature, boids 4 or 6, for two and
-// for three dimensions, and circles and colony 2 or 3. They have the candidates of their states.
-// The error joins an ErrParameter for each mistake. values is not kept.
+// Address binds a cell of LookupAddressed but quantum, whose agents are addressed one by one.
+// values are parameters by name; the others have their defaults. agents is the size of a group,
+// features the width of an agent's inputs. gru takes as many features as its units, padded to 8, 16
+// or 32, and 2 to 16 candidates. leaky takes one or two features: its current, and the gain above
+// one that multiplies it. It has two candidates. life, sir, lif and izhikevich take one feature,
+// boids 4 or 6, for two and for three dimensions, and circles and colony 2 or 3. They have the
+// candidates of their states. The error joins an ErrParameter for each mistake. values is not kept.
 func Address(cell string, values map[string]float64, agents, features, candidates int, voting Voting) (*Addressed,
 	error,
 ) {
@@ -222,8 +222,8 @@ func (a *Addressed) Layout(pageBytes int) (kernels.Layout, error) {
 	return kernels.NewLayout(a.Vars(), a.Agents, pageBytes)
 }
 
-// RowLayout returns the layout of a page with whole rows of a grid. width is the number of agents of
-// a row, a multiple of the group.
+// RowLayout returns the layout of a page with whole rows of a grid. width is the number of agents
+// of a row, a multiple of the group.
 func (a *Addressed) RowLayout(pageBytes int, width int64) (kernels.Layout, error) {
 	l, err := a.Layout(pageBytes)
 	if err != nil {

@@ -12,16 +12,16 @@ const (
 	ColonyName  = "colony"
 )
 
-// BoxCandidates are the states of an agent in a box, in their order: whether another agent was within
-// the radius before the last tick.
+// BoxCandidates are the states of an agent in a box, in their order: whether another agent was
+// within the radius before the last tick.
 var BoxCandidates = []string{"alone", "near"}
 
-// ColonyCandidates are the states of an agent of colony, in their order. One that is empty is room for a
-// birth.
+// ColonyCandidates are the states of an agent of colony, in their order. One that is empty is room
+// for a birth.
 var ColonyCandidates = []string{"empty", "alive"}
 
-// boidsAddressed, circlesAddressed and colonyAddressed have no weights: an observation is the place of an
-// agent, and of a boid its velocity too. Package gpuagents/space steps them.
+// boidsAddressed, circlesAddressed and colonyAddressed have no weights: an observation is the place
+// of an agent, and of a boid its velocity too. Package gpuagents/space steps them.
 var (
 	boidsAddressed = &Cell{
 		Name: BoidsName, Candidates: BoxCandidates,
@@ -101,8 +101,8 @@ func (a *Addressed) Dimensions() int {
 	return a.Features
 }
 
-// boxVars lists the state of an agent in a box: kernels find the states at the start of a page, and the
-// others behind them.
+// boxVars lists the state of an agent in a box: kernels find the states at the start of a page, and
+// the others behind them.
 func (a *Addressed) boxVars() []kernels.Var {
 	vars := []kernels.Var{{Name: "state", Elem: kernels.U8, Width: 1}}
 	for k, name := range BoxFeatures(a.Cell.Name, a.Dimensions()) {

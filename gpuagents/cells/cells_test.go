@@ -42,8 +42,8 @@ func TestFalseAlarmRate(t *testing.T) {
 	}
 }
 
-// TestAlarmsPerDay: entities share the alarms of a day, and only a cell that counts them keeps the time
-// of the first observation.
+// TestAlarmsPerDay: entities share the alarms of a day, and only a cell that counts them keeps the
+// time of the first observation.
 func TestAlarmsPerDay(t *testing.T) {
 	features := 2 // with relations, so that all variables are there
 	perSecond := func(values map[string]float64) (float64, []kernels.Var) {

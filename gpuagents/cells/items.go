@@ -8,8 +8,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// Embedding returns the cell with an embedding: an observation has one number, from 0 to rows-1, and
-// the row of that number are the features. Only gru has one. The error is an ErrParameter.
+// Embedding returns the cell with an embedding: an observation has one number, from 0 to rows-1,
+// and the row of that number are the features. Only gru has one. The error is an ErrParameter.
 func (a *Addressed) Embedding(rows int) (*Addressed, error) {
 	if !a.isGRU() {
 		return nil, fmt.Errorf("%w: %s: it has no embedding: use gru, or leave embed out", ErrParameter, a.Cell.Name)
@@ -126,8 +126,8 @@ func ItemTable(units int, weights, bias []float32) []uint32 {
 	return t
 }
 
-// meanItem returns the readout of the votes of a cell with items, [2][units], and its biases: zeros,
-// and the means of the rows and of their biases.
+// meanItem returns the readout of the votes of a cell with items, [2][units], and its biases:
+// zeros, and the means of the rows and of their biases.
 func meanItem(units int, rows, bias []float64) (readout, biases []float64) {
 	readout, biases = make([]float64, 2*units), make([]float64, 2)
 	for i, v := range rows {

@@ -26,8 +26,8 @@ func asking(t *testing.T, hidden float64, features, rows, items int) *Addressed 
 	return a
 }
 
-// TestItemTable: the readout by item is behind the table of the cell, in fixed point with a scale of
-// its own, the vote is by the mean of the rows, and the embedding is last.
+// TestItemTable: the readout by item is behind the table of the cell, in fixed point with a scale
+// of its own, the vote is by the mean of the rows, and the embedding is last.
 func TestItemTable(t *testing.T) {
 	const H, I, P, rows, items = 3, 2, 8, 5, 6
 	a := asking(t, H, I, rows, items)
@@ -103,8 +103,8 @@ func TestItemTable(t *testing.T) {
 	}
 }
 
-// TestLookUp: a number is the row of the embedding, in the table or drawn, and what is no number of a
-// row has features of NaN.
+// TestLookUp: a number is the row of the embedding, in the table or drawn, and what is no number of
+// a row has features of NaN.
 func TestLookUp(t *testing.T) {
 	const I, rows = 4, 7
 	a := asking(t, 8, I, rows, 0)

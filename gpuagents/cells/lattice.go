@@ -20,9 +20,10 @@ type Lattice struct {
 	Hear []lattice.Term
 	// Step is its text in CUDA C++.
 	Step string
-	// Vote is the variable by which an agent votes; empty: the first one in alphabetical order. An agent
-	// votes for the candidate whose number is the value of the variable, and for the last one of Candidates,
-	// 2 to lattice.MaxCandidates, if the value is larger. A float has two: 0, and all else.
+	// Vote is the variable by which an agent votes; empty: the first one in alphabetical order. An
+	// agent votes for the candidate whose number is the value of the variable, and for the last one of
+	// Candidates, 2 to lattice.MaxCandidates, if the value is larger. A float has two: 0, and all
+	// else.
 	Vote       string
 	Candidates int
 	// Dimensions of the grid are 2 or 3, and 0 of a graph. With Faces, neighbours share a face. With
@@ -39,9 +40,10 @@ type Lattice struct {
 // which it votes is 0, or it is not.
 var LatticeCandidates = []string{"zero", "set"}
 
-// AddressLattice returns a custom cell whose agents are on a grid or a graph. State and parameters are in alphabetical
-// order, whatever the order of the specification, so the same specification gives the same layout. The error
-// is an ErrState, an ErrParameter, a lattice.ErrHear or a kernels.ErrStep. The step is not compiled here.
+// AddressLattice returns a custom cell whose agents are on a grid or a graph. State and parameters
+// are in alphabetical order, whatever the order of the specification, so the same specification
+// gives the same layout. The error is an ErrState, an ErrParameter, a lattice.ErrHear or a
+// kernels.ErrStep. The step is not compiled here.
 func AddressLattice(of Lattice) (*Addressed, error) {
 	vars, err := latticeVars(of.State)
 	if err != nil {
@@ -159,8 +161,8 @@ func latticeFeatures(of Lattice, vars []kernels.Var) (all []int, err error) {
 // OnLattice reports whether the cell is a custom one, whose agents are on a grid or a graph.
 func (a *Addressed) OnLattice() bool { return a.lattice != nil }
 
-// Settable returns the variables that an observation sets, by their places in Vars. The caller does not
-// change the slice.
+// Settable returns the variables that an observation sets, by their places in Vars. The caller does
+// not change the slice.
 func (a *Addressed) Settable() []int { return a.lattice.settable }
 
 // Voted returns the variable by which agents vote, by its place in Vars.

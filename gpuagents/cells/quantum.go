@@ -50,8 +50,9 @@ type quantumGate struct {
 	factors  []circuit.Unitary // the matrix is their product, the first one applied first
 }
 
-// QuantumCandidates returns the candidates of a circuit: the readings of its bits as bit strings, whose last
-// letter is bit 0, in the order of their numbers. It is nil for a circuit that the cell does not run.
+// QuantumCandidates returns the candidates of a circuit: the readings of its bits as bit strings,
+// whose last letter is bit 0, in the order of their numbers. It is nil for a circuit that the cell
+// does not run.
 func QuantumCandidates(text string) (names []string) {
 	c, err := readCircuit(text)
 	if err != nil {
@@ -64,9 +65,10 @@ func QuantumCandidates(text string) (names []string) {
 }
 
 // AddressQuantum returns the cell quantum with a circuit in OpenQASM, which has 1 to
-// kernels.QuantumMostQubits qubits, gates, and measurements at its end. Candidates are the readings of its
-// bits. values are parameters by name: qubits, and the inputs of the circuit, 0 where they are left out.
-// features are 1 to the number of qubits. The error is an ErrCircuit or an ErrParameter.
+// kernels.QuantumMostQubits qubits, gates, and measurements at its end. Candidates are the readings
+// of its bits. values are parameters by name: qubits, and the inputs of the circuit, 0 where they
+// are left out. features are 1 to the number of qubits. The error is an ErrCircuit or an
+// ErrParameter.
 func AddressQuantum(text string, values map[string]float64, agents, features int, voting Voting) (*Addressed, error) {
 	c, err := readCircuit(text)
 	if err != nil {
@@ -143,13 +145,15 @@ func readCircuit(text string) (*quantumCircuit, error) {
 // circuitReader adds the operations of a circuit to the circuit of a cell.
 type circuitReader struct {
 	*quantumCircuit
-	// last is by qubit one more than its last gate, if that has no controls and nothing follows on the qubit.
+	// last is by qubit one more than its last gate, if that has no controls and nothing follows on the
+	// qubit.
 	last                     []int
 	reset, touched, measured uint64 // qubits
 	set                      uint64 // bits that are measured
 }
 
-// add adds an operation, or says what is wrong with it. Gates are fused by their form and not by their angles.
+// add adds an operation, or says what is wrong with it. Gates are fused by their form and not by
+// their angles.
 func (r *circuitReader) add(op *circuit.Op) (wrong string) {
 	qubits, all := uint64(1)<<op.Target, uint64(1)<<(1<<r.qubits)-1
 	if r.qubits == 6 {
@@ -232,7 +236,8 @@ func (a *Addressed) Angles() int {
 // Measures reports whether ballots are measurements, which a vote makes: the cell is quantum.
 func (a *Addressed) Measures() bool { return a.circuit != nil }
 
-// Qubits returns the number of qubits of an agent, and Circuit the text of its circuit, of a quantum cell.
+// Qubits returns the number of qubits of an agent, and Circuit the text of its circuit, of a
+// quantum cell.
 func (a *Addressed) Qubits() int { return a.circuit.qubits }
 
 // Circuit returns the text of the circuit; empty: the cell is not quantum.
@@ -243,8 +248,8 @@ func (a *Addressed) Circuit() string {
 	return a.circuit.text
 }
 
-// AnglesTable returns the weights table of a quantum cell with other angles for the inputs of its circuit. Tables
-// of all angles have one length. The error is an ErrParameter.
+// AnglesTable returns the weights table of a quantum cell with other angles for the inputs of its
+// circuit. Tables of all angles have one length. The error is an ErrParameter.
 func (a *Addressed) AnglesTable(angles []float32) ([]uint32, error) {
 	if len(angles) != a.Angles() {
 		return nil, fmt.Errorf("%w: %s: %d angles, and the circuit has %d inputs", ErrParameter, a.Cell.Name,
@@ -259,8 +264,8 @@ func (a *Addressed) AnglesTable(angles []float32) ([]uint32, error) {
 	return a.circuit.table(all)
 }
 
-// table returns the weights table for angles: matrices are products in float64, rounded once. The error is an
-// ErrParameter.
+// table returns the weights table for angles: matrices are products in float64, rounded once. The
+// error is an ErrParameter.
 func (c *quantumCircuit) table(angles []float64) ([]uint32, error) {
 	t := make([]uint32, kernels.QuantumTableGates, kernels.QuantumTableGates+kernels.QuantumGateWords*len(c.gates))
 	t[kernels.QuantumTableCount], t[kernels.QuantumTablePlaces] = uint32(len(c.gates)), c.places
@@ -314,7 +319,8 @@ func (g *quantumGate) append(t []uint32, m circuit.Matrix, qubits int) []uint32 
 	return t
 }
 
-// rounded returns a part of a matrix in float32. One that is 0 but for the rounding of a product is 0.
+// rounded returns a part of a matrix in float32. One that is 0 but for the rounding of a product is
+// 0.
 func rounded(v float64) float32 {
 	if math.Abs(v) < 0x1p-50 {
 		return 0

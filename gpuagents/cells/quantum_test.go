@@ -55,7 +55,8 @@ func TestQuantumRefuses(t *testing.T) {
 	}
 }
 
-// TestQuantumCandidates: candidates are the readings, and ballots have each bit where it is measured into.
+// TestQuantumCandidates: candidates are the readings, and ballots have each bit where it is
+// measured into.
 func TestQuantumCandidates(t *testing.T) {
 	if d := cmp.Diff(cells.QuantumCandidates(head+"qubit[3] q; bit[2] c; c[1] = measure q[0]; c[0] = measure q[2];"),
 		[]string{"00", "01", "10", "11"}); d != "" {
@@ -66,8 +67,8 @@ func TestQuantumCandidates(t *testing.T) {
 	}
 }
 
-// TestQuantumTable: the gates of a table have the effect of the circuit, beside an obvious simulator, and tables of
-// all angles have one length.
+// TestQuantumTable: the gates of a table have the effect of the circuit, beside an obvious
+// simulator, and tables of all angles have one length.
 func TestQuantumTable(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	for range testkit.Of(300, 60) {

@@ -7,9 +7,10 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 )
 
-// Remembering returns the cell of neurons whose spikes take several ticks to others: lif or izhikevich,
-// with a variable more, history. Bit k of it says that the neuron has spiked k ticks before the last
-// one. The spikes that are on their way follow from it. Other cells stay as they are.
+// Remembering returns the cell of neurons whose spikes take several ticks to others: lif or
+// izhikevich, with a variable more, history. Bit k of it says that the neuron has spiked k ticks
+// before the last one. The spikes that are on their way follow from it. Other cells stay as they
+// are.
 func (a *Addressed) Remembering() *Addressed {
 	if !a.Spikes() {
 		return a
@@ -30,7 +31,8 @@ func (a *Addressed) withHistory(vars []kernels.Var) []kernels.Var {
 	return slices.Insert(vars, len(vars)-1, kernels.Var{Name: "history", Elem: kernels.U32, Width: 1})
 }
 
-// sending returns the kernel of a tick, and the one that carries spikes, as they take one tick or more.
+// sending returns the kernel of a tick, and the one that carries spikes, as they take one tick or
+// more.
 func (a *Addressed) sending(tick, push string) (string, string) {
 	if a.remembers {
 		return tick, graphset.Send

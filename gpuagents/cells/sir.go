@@ -29,8 +29,8 @@ var sirAddressed = &Cell{
 // IsSIR reports whether the cell is sir.
 func (a *Addressed) IsSIR() bool { return a.Cell == sirAddressed }
 
-// sirVars lists the state of sir: kernels find the states at the start of a page, and the ticks behind
-// them.
+// sirVars lists the state of sir: kernels find the states at the start of a page, and the ticks
+// behind them.
 func sirVars() []kernels.Var {
 	return []kernels.Var{
 		{Name: "state", Elem: kernels.U8, Width: 1},

@@ -10,7 +10,8 @@ import (
 
 // Weights is the table of random weights for a swarm's seed: as torch.nn.GRUCell and
 // torch.nn.Linear are initialised, uniform within one over the root of the units. leaky has none.
-// It has no embedding: LookUp draws the rows that it needs.
+// It has no embedding: LookUp draws the rows that it needs. The table of quantum is the circuit
+// with the angles of the parameters.
 func (a *Addressed) Weights(seed uint64) []uint32 {
 	if a.Measures() {
 		table, _ := a.circuit.table(a.angles()) // AddressQuantum has made it

@@ -8,8 +8,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// Told is what the agents of a gru hear of their group, as some of the inputs that Hearing has added.
-// The zero value is nothing. Agents hear it in the steps of ticks.
+// Told is what the agents of a gru hear of their group, as some of the inputs that Hearing has
+// added. The zero value is nothing. Agents hear it in the steps of ticks.
 type Told struct {
 	// Decision is the number of the input, behind the features, that is the decision of the group; -1:
 	// none is.
@@ -99,9 +99,9 @@ func (a *Addressed) NodesBy() int {
 	return a.told.By
 }
 
-// Merges returns how nodes merge: kernels.AgentMergeMean and so on, and the rate of AgentMergeEMA. That of
-// AgentMergeAttention is what kernels.ToldArgs says, of the focus over the root of the units, as in scaled
-// dot-product attention. There are nodes.
+// Merges returns how nodes merge: kernels.AgentMergeMean and so on, and the rate of AgentMergeEMA.
+// That of AgentMergeAttention is what kernels.ToldArgs says, of the focus over the root of the
+// units, as in scaled dot-product attention. There are nodes.
 func (a *Addressed) Merges() (merge int, rate float32) {
 	if a.told.Merge != kernels.AgentMergeAttention {
 		return a.told.Merge, float32(a.told.Rate)

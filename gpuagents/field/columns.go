@@ -12,11 +12,11 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 )
 
-// Columns gathers and scatters variables of one and of four bytes between arrays by agent and the pages
-// of a device. Ids are from 0 on. The fields do not change after Open.
+// Columns gathers and scatters variables of one and of four bytes between arrays by agent and the
+// pages of a device. Ids are from 0 on. The fields do not change after Open.
 //
-// One goroutine uses it at a time. After an error of the device, a gpubatch.ErrDevice, the states are
-// undefined.
+// One goroutine uses it at a time. After an error of the device, a gpubatch.ErrDevice, the states
+// are undefined.
 type Columns struct {
 	Device    device.Device
 	Stream    device.Stream
@@ -45,8 +45,8 @@ func (c *Columns) Open() (err error) {
 	return nil
 }
 
-// Elements returns the columns of variables with n elements for each agent: element k of an agent has the id
-// n*id+k. The caller opens and closes it.
+// Elements returns the columns of variables with n elements for each agent: element k of an agent
+// has the id n*id+k. The caller opens and closes it.
 func (c *Columns) Elements(n int) Columns {
 	return Columns{
 		Device: c.Device, Stream: c.Stream, Memory: c.Memory, Frames: c.Frames, Count: int64(n) * c.Count,
@@ -74,8 +74,8 @@ func ShapeOn(on device.Device, threads int64) device.Geometry {
 	return device.Geometry{Grid: int(blocks), Block: gridset.Block}
 }
 
-// Pieces calls f for the pieces of the states of n agents from id on that are consecutive on the device,
-// with their offset there and their distance from the first state. Pages are on the device.
+// Pieces calls f for the pieces of the states of n agents from id on that are consecutive on the
+// device, with their offset there and their distance from the first state. Pages are on the device.
 func (c *Columns) Pieces(id, n int64, f func(at, off, bytes int64) error) error {
 	per, size := int64(c.Per), int64(c.PageBytes)
 	at := func(id int64) int64 { return int64(c.Memory.Frame(int(id/per)))*size + id%per }

@@ -13,8 +13,8 @@ import (
 // MaxDevices is the most devices of a shard.
 const MaxDevices = 8
 
-// Peer is a further device for a shard. It is of the same kind as the first one and belongs to the caller,
-// who closes it after the Field.
+// Peer is a further device for a shard. It is of the same kind as the first one and belongs to the
+// caller, who closes it after the Field.
 type Peer struct {
 	Device device.Device
 	// Budget is the memory for pages on the device; nil: all of it.
@@ -224,9 +224,9 @@ func (d *Devices) Run(wait context.Context, put func() error) error {
 	return d.Sync(wait)
 }
 
-// Steps puts n ticks into the streams: exchange gives each device what it needs from the others for tick
-// number k, and launch puts the tick on device number i. Two batches of ticks are in the streams at a
-// time. Before each batch, Steps checks ctx.
+// Steps puts n ticks into the streams: exchange gives each device what it needs from the others for
+// tick number k, and launch puts the tick on device number i. Two batches of ticks are in the
+// streams at a time. Before each batch, Steps checks ctx.
 func (d *Devices) Steps(ctx, wait context.Context, n, batch int, exchange func(k int) error,
 	launch func(i, k int) error,
 ) error {
@@ -253,8 +253,8 @@ func (d *Devices) Steps(ctx, wait context.Context, n, batch int, exchange func(k
 	return nil
 }
 
-// pace waits before a batch until the first device has made the last batch but one, so that the streams do
-// not run empty, and checks ctx.
+// pace waits before a batch until the first device has made the last batch but one, so that the
+// streams do not run empty, and checks ctx.
 func (d *Devices) pace(ctx, wait context.Context, batch int) error {
 	if batch >= len(d.marks) {
 		if err := d.marks[batch%len(d.marks)].Sync(wait); err != nil {

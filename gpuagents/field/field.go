@@ -1,6 +1,6 @@
-// Package field is the base of swarms whose agents have neighbours: pages that are all on one device,
-// columns of variables that are gathered and scattered, the links of a graph, the loop of ticks, the
-// double buffer of the pages, and the further devices that share the ticks of a shard.
+// Package field is the base of swarms whose agents have neighbours: pages that are all on one
+// device, columns of variables that are gathered and scattered, the links of a graph, the loop of
+// ticks, the double buffer of the pages, and the further devices that share the ticks of a shard.
 package field
 
 import (
@@ -16,7 +16,8 @@ import (
 
 // Options are the sizes of a Field.
 type Options struct {
-	// What names the agents in errors, as in "a grid of 3 x 3 cells", and Purpose their memory on the device.
+	// What names the agents in errors, as in "a grid of 3 x 3 cells", and Purpose their memory on the
+	// device.
 	What, Purpose string
 	// Links names the links of a graph in a RoomError, as in " and 10 links".
 	Links string
@@ -54,11 +55,12 @@ func (o Options) pages() int {
 	return int((o.Agents + per - 1) / per)
 }
 
-// Field is agents with ids from 0 on, whose pages are all on a device. Between two calls the state is in
-// the pages. Its methods that say sizes work before Open. The fields do not change after Open.
+// Field is agents with ids from 0 on, whose pages are all on a device. Between two calls the state
+// is in the pages. Its methods that say sizes work before Open. The fields do not change after
+// Open.
 //
-// One goroutine uses a Field at a time. Its owner closes it before the device. After an error of the
-// device, a gpubatch.ErrDevice, and after the end of a context, the state is undefined.
+// One goroutine uses a Field at a time. Its owner closes it before the device. After an error of
+// the device, a gpubatch.ErrDevice, and after the end of a context, the state is undefined.
 type Field struct {
 	Stream  device.Stream
 	Frames  device.Buffer // a copy of the table of frames
@@ -79,9 +81,9 @@ func (f *Field) Reserve(bytes int64) { f.o.Beside += bytes }
 // Bytes returns Options.Bytes.
 func (f *Field) Bytes() int64 { return f.o.Bytes() }
 
-// Open allocates pages that take the budget b, which must have room for all of them on the device. The
-// pages are not open: the caller opens Memory, empty or with a checkpoint, before the first call. The
-// caller closes the Field also after an error.
+// Open allocates pages that take the budget b, which must have room for all of them on the device.
+// The pages are not open: the caller opens Memory, empty or with a checkpoint, before the first
+// call. The caller closes the Field also after an error.
 func (f *Field) Open(d device.Device, b *pages.Budget) (err error) {
 	f.dev = d
 	o := &f.o
@@ -156,7 +158,8 @@ func (f *Field) Reset(ctx context.Context) error {
 // Sync waits for all work of the stream.
 func (f *Field) Sync(ctx context.Context) error { return gpubatch.Mark(f.Stream.Sync(ctx)) }
 
-// Drain waits for the stream after an error of a launch, and returns all errors as errors of the device.
+// Drain waits for the stream after an error of a launch, and returns all errors as errors of the
+// device.
 func (f *Field) Drain(ctx context.Context, err error) error {
 	return gpubatch.Mark(errors.Join(err, f.Stream.Sync(ctx)))
 }
@@ -192,8 +195,8 @@ func closeAll(all []func() error) error {
 	return errors.Join(errs...)
 }
 
-// RoomError says that a device has too little memory for agents with neighbours. It wraps the error of
-// the device.
+// RoomError says that a device has too little memory for agents with neighbours. It wraps the error
+// of the device.
 type RoomError struct {
 	What, Fewer string
 	Bytes       int64 // beside the pages

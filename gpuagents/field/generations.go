@@ -7,17 +7,17 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 )
 
-// Generations is a double buffer of the pages of a Field: each tick reads one generation and writes the
-// other. Between two calls the state is in the pages.
+// Generations is a double buffer of the pages of a Field: each tick reads one generation and writes
+// the other. Between two calls the state is in the pages.
 type Generations struct {
 	*Field
-	// Second is the second generation. Its pages are in the order of their numbers, and SecondFrames is
-	// its table of frames.
+	// Second is the second generation. Its pages are in the order of their numbers, and SecondFrames
+	// is its table of frames.
 	Second, SecondFrames device.Buffer
 }
 
-// OpenGenerations makes and opens a field for options with a second generation. See Options.Double. The
-// caller closes it also after an error.
+// OpenGenerations makes and opens a field for options with a second generation. See Options.Double.
+// The caller closes it also after an error.
 func OpenGenerations(d device.Device, b *pages.Budget, o Options) (*Generations, error) {
 	f := New(o)
 	g := &Generations{Field: f}
@@ -51,8 +51,8 @@ func (g *Generations) Pair(i int) (from, to Generation) {
 	return from, to
 }
 
-// Steps puts n ticks into the stream and waits for them. step launches tick number i, which reads one
-// generation and writes the other. All pages exist, and Frames is up to date. See Field.Steps.
+// Steps puts n ticks into the stream and waits for them. step launches tick number i, which reads
+// one generation and writes the other. All pages exist, and Frames is up to date. See Field.Steps.
 func (g *Generations) Steps(ctx, wait context.Context, n, most int, step func(i int, from, to Generation) error) error {
 	err := g.Field.Steps(ctx, wait, n, most, func(i int) error {
 		from, to := g.Pair(i)

@@ -7,8 +7,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// Link is the speed of copies between the devices of a shard. It decides whether a tick is worth sharing,
-// and changes no state.
+// Link is the speed of copies between the devices of a shard. It decides whether a tick is worth
+// sharing, and changes no state.
 type Link struct {
 	// Bytes is the bytes that a device receives in a second.
 	Bytes float64
@@ -18,9 +18,9 @@ type Link struct {
 	Start time.Duration
 }
 
-// Links between GPUs whose copies go from memory to memory, between other GPUs, and between host devices. Two
-// H200 copy 390 GB/s over NVLink (docs/performance.md). A direct copy over PCIe is slower, and the driver
-// does not say which one it is. Numbers are rounded against sharing.
+// Links between GPUs whose copies go from memory to memory, between other GPUs, and between host
+// devices. Two H200 copy 390 GB/s over NVLink (docs/performance.md). A direct copy over PCIe is
+// slower, and the driver does not say which one it is. Numbers are rounded against sharing.
 var (
 	Direct   = Link{50e9, 30 * time.Microsecond, 300 * time.Microsecond}
 	ByHost   = Link{12e9, 200 * time.Microsecond, time.Millisecond}

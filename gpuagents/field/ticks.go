@@ -9,7 +9,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 )
 
-// Begin prepares n ticks: it checks n and most, makes all pages with ready, and marks them as changed.
+// Begin prepares n ticks: it checks n and most, makes all pages with ready, and marks them as
+// changed.
 func (f *Field) Begin(ctx context.Context, n, most int, ready func(ctx context.Context) error) error {
 	if n < 1 || most < 1 {
 		return fmt.Errorf("%w: %d ticks, %d at a time: use 1 or more", f.o.Invalid, n, most)
@@ -23,8 +24,8 @@ func (f *Field) Begin(ctx context.Context, n, most int, ready func(ctx context.C
 	return nil
 }
 
-// Steps puts n ticks into the stream, and does not wait for the last ones. step launches tick number i.
-// After each most ticks, Steps waits for them with the context wait, and checks ctx.
+// Steps puts n ticks into the stream, and does not wait for the last ones. step launches tick
+// number i. After each most ticks, Steps waits for them with the context wait, and checks ctx.
 func (f *Field) Steps(ctx, wait context.Context, n, most int, step func(i int) error) error {
 	for i := range n {
 		if i%most == 0 {
@@ -54,8 +55,8 @@ func (f *Field) Tally(ctx context.Context, from device.Buffer, n int) ([]uint64,
 	return tally, nil
 }
 
-// ReadFirst reads a variable of the first group, at an offset of the first page. A page that does not
-// exist has zeros. The stream is done.
+// ReadFirst reads a variable of the first group, at an offset of the first page. A page that does
+// not exist has zeros. The stream is done.
 func ReadFirst[T uint32 | uint64](f *Field, offset uint32) (T, error) {
 	if !f.memory.Made()[0] {
 		return 0, nil
@@ -66,8 +67,8 @@ func ReadFirst[T uint32 | uint64](f *Field, offset uint32) (T, error) {
 	return v[0], gpubatch.Mark(err)
 }
 
-// SetTicks puts into the stream what writes the number of ticks of all groups, at an offset of each page.
-// rounds is the kernel graphset.Rounds.
+// SetTicks puts into the stream what writes the number of ticks of all groups, at an offset of each
+// page. rounds is the kernel graphset.Rounds.
 func (f *Field) SetTicks(rounds device.Kernel, offset, ticks uint32) error {
 	return f.Stream.Launch(rounds, f.Columns.Shape(int64(f.Groups())), graphset.RoundsArgs{
 		Pages: device.Ptr(f.memory.Arena()), Frames: device.Ptr(f.Frames), PageBytes: uint64(f.o.Layout.PageBytes),

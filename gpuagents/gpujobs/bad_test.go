@@ -50,8 +50,8 @@ var badKernels = map[string]struct {
 const badKernel = "EXOSWARM_TEST_BAD_KERNEL"
 
 // TestBadKernels: kernels that fault or never end fail with their class, also without a process of
-// their own, which an agent has for them (cmd/internal/gpuprocess). Each test is a process, because a
-// fault takes the GPU from its process. It needs a GPU.
+// their own, which an agent has for them (cmd/internal/gpuprocess). Each test is a process, because
+// a fault takes the GPU from its process. It needs a GPU.
 func TestBadKernels(t *testing.T) {
 	if *deviceName == "host" {
 		t.Skip("needs -args -device cuda:0")

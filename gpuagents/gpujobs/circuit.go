@@ -17,8 +17,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
 
-// maxStates bounds the states of the runs of a circuit that are in memory at a time, in bytes, unless
-// one state takes more.
+// maxStates bounds the states of the runs of a circuit that are in memory at a time, in bytes,
+// unless one state takes more.
 const maxStates = 64 << 20
 
 var encodings = map[gpujob.Encoding]quantum.Encoding{
@@ -102,7 +102,8 @@ func (t *task) planned(c *circuit.Circuit) (any, error) {
 // maxPlan bounds the text of a plan in bytes.
 const maxPlan = 64 << 10
 
-// planText returns a line for each pass and the sum. Of a long plan it leaves out lines before the sum.
+// planText returns a line for each pass and the sum. Of a long plan it leaves out lines before the
+// sum.
 func planText(e *quantum.Explanation) string {
 	all := e.String()
 	if len(all) <= maxPlan {
@@ -144,8 +145,8 @@ func fits(s *gpujob.CircuitSpec, c *circuit.Circuit) error {
 	return nil
 }
 
-// states counts the bytes of states and outputs, and returns the bytes of the states that are in memory
-// at a time. It refuses a circuit that does not fit.
+// states counts the bytes of states and outputs, and returns the bytes of the states that are in
+// memory at a time. It refuses a circuit that does not fit.
 func (t *task) states(s *gpujob.CircuitSpec, c *circuit.Circuit) int64 {
 	t.limit = max(t.h.o.Memory, t.h.o.CircuitMemory)
 	runs := s.Runs()

@@ -66,8 +66,8 @@ func near[T float32 | float64](t *testing.T, what string, got []T, want ...float
 	}
 }
 
-// TestCircuitRuns: each run has the parameters of its row, of both types, and what one run gives does
-// not depend on the others.
+// TestCircuitRuns: each run has the parameters of its row, of both types, and what one run gives
+// does not depend on the others.
 func TestCircuitRuns(t *testing.T) {
 	r := start(t, gpujobs.Options{})
 	rows := []float64{0, math.Pi, math.Pi, 0, math.Pi / 2, math.Pi / 3}
@@ -107,8 +107,8 @@ func TestCircuitPrepares(t *testing.T) {
 	}
 }
 
-// TestCircuitRefused: each mistake is named with its place and cure, before a device is taken unless
-// the numbers of an array are wrong.
+// TestCircuitRefused: each mistake is named with its place and cure, before a device is taken
+// unless the numbers of an array are wrong.
 func TestCircuitRefused(t *testing.T) {
 	r := start(t, gpujobs.Options{Memory: 1 << 20, CircuitMemory: 4 << 20})
 	zeros, angles := gpujob.From([]float32{0, 0}), gpujob.From([]float64{1, 2, 3}, 1, 3)
@@ -219,8 +219,8 @@ func TestCircuitGates(t *testing.T) {
 	}
 }
 
-// TestCircuitNeverFits: a state that the device has no memory for, whatever else it does, is refused and not
-// tried again.
+// TestCircuitNeverFits: a state that the device has no memory for, whatever else it does, is
+// refused and not tried again.
 func TestCircuitNeverFits(t *testing.T) {
 	r := startOn(t, cuda.Options{MemoryLimit: 64 << 20}, gpujobs.Options{CircuitMemory: 1 << 40})
 	refused(t, r, &gpujob.CircuitSpec{QASM: "qubit[24] q;", Return: []string{"samples"}, Shots: 1}, jobs.CodeInvalid,
@@ -273,8 +273,8 @@ func TestCircuitPlans(t *testing.T) {
 	}
 }
 
-// TestCircuitCancelled: a job that is cancelled or late ends between passes and leaves no memory. It would
-// take minutes.
+// TestCircuitCancelled: a job that is cancelled or late ends between passes and leaves no memory.
+// It would take minutes.
 func TestCircuitCancelled(t *testing.T) {
 	qasm := text("qubit[20] q; bit[20] c; for int i in [1:1000] { h q; c[0] = measure q[0]; if (c[0]) x q[1]; }")
 	j, err := gpujob.NewJob("j", &gpujob.CircuitSpec{QASM: qasm, Shots: 100_000})

@@ -29,7 +29,8 @@ import (
 const (
 	// DefaultMemory is in bytes. It keeps a job small compared with the page memory of shards.
 	DefaultMemory = 256 << 20
-	// DefaultCircuitMemory is in bytes: a state of 26 qubits, the largest on the host device, and arrays.
+	// DefaultCircuitMemory is in bytes: a state of 26 qubits, the largest on the host device, and
+	// arrays.
 	DefaultCircuitMemory = 1 << 30
 	// DefaultTimeout bounds how long a job keeps a place on a device that shards use too.
 	DefaultTimeout = time.Minute
@@ -85,8 +86,8 @@ type Options struct {
 	// Memory is the maximum size of the arrays of one job, inputs and outputs, in bytes; 0:
 	// DefaultMemory.
 	Memory int64
-	// CircuitMemory is the maximum size of the states and the arrays of a job of kind circuit, in bytes,
-	// if it is more than Memory; 0: DefaultCircuitMemory.
+	// CircuitMemory is the maximum size of the states and the arrays of a job of kind circuit, in
+	// bytes, if it is more than Memory; 0: DefaultCircuitMemory.
 	CircuitMemory int64
 	// Timeout is the longest time of a job; 0: DefaultTimeout.
 	Timeout time.Duration

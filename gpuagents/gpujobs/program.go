@@ -16,12 +16,12 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
 
-// stepsTime is how long the steps between two waits for the device may take, about: other work of the
-// device and the end of the job wait for so long.
+// stepsTime is how long the steps between two waits for the device may take, about: other work of
+// the device and the end of the job wait for so long.
 const stepsTime = 200 * time.Millisecond
 
-// trainProgram returns the work of a job of kind train_program. All weights stay on the device, in two
-// sets of buffers that take turns as input and output of a step.
+// trainProgram returns the work of a job of kind train_program. All weights stay on the device, in
+// two sets of buffers that take turns as input and output of a step.
 func (t *task) trainProgram(s *gpujob.TrainProgramSpec) func() (any, error) {
 	r := &programRun{task: t, spec: s, inputs: map[string]*input{}}
 	all := maps.Clone(s.Weights)

@@ -41,8 +41,8 @@ func (r *programRun) digest() (d [sha256.Size]byte) {
 	return d
 }
 
-// checkpoint stores the state in place of the one before. The object lives as long as the job and its
-// result are known.
+// checkpoint stores the state in place of the one before. The object lives as long as the job and
+// its result are known.
 func (r *programRun) checkpoint(ctx context.Context) error {
 	b := append([]byte(programMagic), r.state.digest[:]...)
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.state.step))
@@ -68,9 +68,9 @@ func (r *programRun) size(name string) int {
 	return len(r.inputs[strings.TrimSuffix(strings.TrimSuffix(name, ".m"), ".v")].data)
 }
 
-// lastCheckpoint reads the checkpoint from which this attempt goes on, if there is one. A checkpoint of
-// an earlier attempt that does not fit is left out, and the log says so. One that the specification
-// names must fit.
+// lastCheckpoint reads the checkpoint from which this attempt goes on, if there is one. A
+// checkpoint of an earlier attempt that does not fit is left out, and the log says so. One that the
+// specification names must fit.
 func (r *programRun) lastCheckpoint(ctx context.Context) error {
 	found, err := r.readCheckpoint(ctx, r.job.ID)
 	if errors.Is(err, errCheckpoint) {
@@ -88,8 +88,8 @@ func (r *programRun) lastCheckpoint(ctx context.Context) error {
 	return err
 }
 
-// readCheckpoint reads the last checkpoint of a job, from bytes of anybody, and reports whether there
-// is one. An errCheckpoint cannot be read, or is of another specification or other data.
+// readCheckpoint reads the last checkpoint of a job, from bytes of anybody, and reports whether
+// there is one. An errCheckpoint cannot be read, or is of another specification or other data.
 func (r *programRun) readCheckpoint(ctx context.Context, job string) (found bool, err error) {
 	name := checkpointObject(job)
 	o, err := r.h.o.Objects.Object(ctx, name, jobs.OwnerOf(r.job))

@@ -66,7 +66,8 @@ func equalWeights(a, b map[string][]byte) bool {
 	return len(a) == len(b)
 }
 
-// TestTrainProgram: a job learns, and has the bits of steps that the interpreter executes one by one.
+// TestTrainProgram: a job learns, and has the bits of steps that the interpreter executes one by
+// one.
 func TestTrainProgram(t *testing.T) {
 	r := start(t, gpujobs.Options{TrainPrograms: true})
 	s := squeeze(300)
@@ -119,8 +120,8 @@ func TestTrainProgram(t *testing.T) {
 	}
 }
 
-// TestTrainProgramResumes: attempts that end early, at any step, give the bits of one attempt. So does
-// a job that goes on from another one. A damaged checkpoint is not used.
+// TestTrainProgramResumes: attempts that end early, at any step, give the bits of one attempt. So
+// does a job that goes on from another one. A damaged checkpoint is not used.
 func TestTrainProgramResumes(t *testing.T) {
 	o := gpujobs.Options{TrainPrograms: true, TrainCheckpoint: 1}
 	r := start(t, o)

@@ -86,8 +86,8 @@ func (r *trainRun) options() training.Options {
 	}
 }
 
-// model returns the name of the model. Models of a tenant begin with its name, as its jobs do: the place
-// of models is the same for all tenants.
+// model returns the name of the model. Models of a tenant begin with its name, as its jobs do: the
+// place of models is the same for all tenants.
 func (r *trainRun) model() string {
 	if of := jobs.OwnerOf(r.job); !of.Shared() {
 		return of.Tenant + "--" + r.spec.Model
@@ -125,8 +125,8 @@ func (r *trainRun) begin(ctx context.Context) (err error) {
 	return nil
 }
 
-// nameIsFree returns an error if there is a model of the name. It is not of an earlier attempt, whose
-// checkpoint would be there, so it would be in the way in the end.
+// nameIsFree returns an error if there is a model of the name. It is not of an earlier attempt,
+// whose checkpoint would be there, so it would be in the way in the end.
 func (r *trainRun) nameIsFree(ctx context.Context) error {
 	if err := jobs.CheckID("spec.model", r.model()); err != nil {
 		return err
@@ -155,8 +155,8 @@ func (r *trainRun) classed(err error) error {
 	return err
 }
 
-// trainBytes returns about how many bytes of a device a training takes: the vectors of weights, their
-// sums, and the moments of a batch.
+// trainBytes returns about how many bytes of a device a training takes: the vectors of weights,
+// their sums, and the moments of a batch.
 func trainBytes(s *gpujob.TrainSpec) int64 {
 	units := int64(kernels.AgentHidden(max(s.Hidden, s.Width)))
 	weights := 6*units*units + 6*units + int64(max(s.Items, s.Candidates))*(units+4) + int64(s.Rows)*units
@@ -269,8 +269,8 @@ func (r *trainRun) early(ctx context.Context) error {
 	return r.checkpoint(ctx)
 }
 
-// finish stores the model with the best weights, and predicts what is held out. Another attempt does
-// the same from the last checkpoint, with the same bytes.
+// finish stores the model with the best weights, and predicts what is held out. Another attempt
+// does the same from the last checkpoint, with the same bytes.
 func (r *trainRun) finish(ctx context.Context) (_ any, err error) {
 	if err := r.trainer.Close(); err != nil {
 		return nil, err

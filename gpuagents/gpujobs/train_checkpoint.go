@@ -52,8 +52,8 @@ type savedTraining struct {
 	trainer []byte
 }
 
-// encode returns the bytes of a checkpoint: the magic, and the state as JSON, the trainer and the best
-// one, each behind its length.
+// encode returns the bytes of a checkpoint: the magic, and the state as JSON, the trainer and the
+// best one, each behind its length.
 func (c *savedTraining) encode() ([]byte, error) {
 	head, err := json.Marshal(c.state)
 	if err != nil {
@@ -69,7 +69,8 @@ func (c *savedTraining) encode() ([]byte, error) {
 // errCheckpoint is the class of bytes that are no checkpoint.
 var errCheckpoint = errors.New("not a checkpoint that can be read")
 
-// decodeTraining reads what encode has written, from bytes of anybody. The error is an errCheckpoint.
+// decodeTraining reads what encode has written, from bytes of anybody. The error is an
+// errCheckpoint.
 func decodeTraining(b []byte) (*savedTraining, error) {
 	rest, ok := bytes.CutPrefix(b, []byte(checkpointMagic))
 	if !ok {
@@ -99,8 +100,8 @@ func decodeTraining(b []byte) (*savedTraining, error) {
 // checkpointObject returns the name of the object with the last checkpoint of a job.
 func checkpointObject(job string) string { return "train-" + job + "-checkpoint" }
 
-// checkpoint stores the state in place of the one before. The object lives as long as the job and its
-// result are known.
+// checkpoint stores the state in place of the one before. The object lives as long as the job and
+// its result are known.
 func (r *trainRun) checkpoint(ctx context.Context) error {
 	c := savedTraining{state: r.state}
 	var err error
@@ -119,9 +120,9 @@ func (r *trainRun) checkpoint(ctx context.Context) error {
 	return nil
 }
 
-// lastCheckpoint returns the checkpoint from which this attempt goes on; nil: it begins from the start. A
-// checkpoint of an earlier attempt that does not fit is left out, and the log says so. One that the
-// specification names must fit.
+// lastCheckpoint returns the checkpoint from which this attempt goes on; nil: it begins from the
+// start. A checkpoint of an earlier attempt that does not fit is left out, and the log says so. One
+// that the specification names must fit.
 func (r *trainRun) lastCheckpoint(ctx context.Context) (*savedTraining, error) {
 	c, err := r.readCheckpoint(ctx, r.job.ID)
 	if errors.Is(err, errCheckpoint) {
@@ -143,8 +144,8 @@ func (r *trainRun) lastCheckpoint(ctx context.Context) (*savedTraining, error) {
 	return c, err
 }
 
-// readCheckpoint reads the last checkpoint of a job; nil for none. An errCheckpoint cannot be read, or
-// is of another specification or other data.
+// readCheckpoint reads the last checkpoint of a job; nil for none. An errCheckpoint cannot be read,
+// or is of another specification or other data.
 func (r *trainRun) readCheckpoint(ctx context.Context, job string) (*savedTraining, error) {
 	name := checkpointObject(job)
 	o, err := r.h.o.Objects.Object(ctx, name, jobs.OwnerOf(r.job))

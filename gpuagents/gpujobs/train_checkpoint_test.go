@@ -9,8 +9,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
 
-// FuzzCheckpoint: bytes of anybody are a checkpoint or an errCheckpoint, and what is written is read
-// again.
+// FuzzCheckpoint: bytes of anybody are a checkpoint or an errCheckpoint, and what is written is
+// read again.
 func FuzzCheckpoint(f *testing.F) {
 	c := &savedTraining{
 		state: trainState{

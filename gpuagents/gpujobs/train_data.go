@@ -29,7 +29,8 @@ type trainData struct {
 	digest                     string // of the settings and the arrays
 }
 
-// readData checks the arrays of a job, and divides the sequences. The trainer checks their elements.
+// readData checks the arrays of a job, and divides the sequences. The trainer checks their
+// elements.
 func (r *trainRun) readData() (_ *trainData, err error) {
 	s := r.spec
 	all := &training.Sequences{
@@ -71,7 +72,8 @@ func (r *trainRun) readData() (_ *trainData, err error) {
 	return d, d.check()
 }
 
-// divide chooses the sequences of validation among the first n by the seed: one at least, and not all.
+// divide chooses the sequences of validation among the first n by the seed: one at least, and not
+// all.
 func (d *trainData) divide(n int, s *gpujob.TrainSpec) {
 	chosen := min(max(int(math.Round(s.Validate*float64(n))), 1), n-1)
 	order := make([]int, n)
@@ -94,7 +96,8 @@ func draw(seed uint64, i int) uint64 {
 	return z ^ z>>31
 }
 
-// check returns an error unless training and validation have a target, without which they say nothing.
+// check returns an error unless training and validation have a target, without which they say
+// nothing.
 func (d *trainData) check() error {
 	asks := make([]bool, len(d.all.Lengths))
 	at := 0
@@ -152,7 +155,8 @@ func (r *trainRun) evaluate(ctx context.Context, of *training.Trainer, sequences
 	return sum, nil
 }
 
-// whole returns whole sequences in batches, the longest first, so that few moments are behind an end.
+// whole returns whole sequences in batches, the longest first, so that few moments are behind an
+// end.
 func (d *trainData) whole(sequences []int) (all [][]training.Window) {
 	windows := slices.Concat(d.all.Whole(sequences, 1)...)
 	for len(windows) > 0 {

@@ -36,8 +36,8 @@ func startTraining(t testing.TB) trainer {
 	return trainer{start(t, gpujobs.Options{Models: b, TrainCheckpoint: 1}), b}
 }
 
-// sequences returns a specification of a training on random sequences: the target of a moment is the
-// input of the moment before.
+// sequences returns a specification of a training on random sequences: the target of a moment is
+// the input of the moment before.
 func sequences(seed uint64) *gpujob.TrainSpec {
 	r := rand.New(rand.NewPCG(seed, 1))
 	var lengths []uint32
@@ -138,8 +138,8 @@ func TestTrain(t *testing.T) {
 	}
 }
 
-// TestTrainContinues: another job goes on from the checkpoint of a job that was cancelled, also with
-// more epochs; and one that is asked to finish has a model.
+// TestTrainContinues: another job goes on from the checkpoint of a job that was cancelled, also
+// with more epochs; and one that is asked to finish has a model.
 func TestTrainContinues(t *testing.T) {
 	r := startTraining(t)
 	var lines bytes.Buffer
@@ -228,8 +228,8 @@ func TestTrainTenant(t *testing.T) {
 	}
 }
 
-// TestTrainRoom: a training that its device has no room for is refused with the bytes, and is not tried
-// again.
+// TestTrainRoom: a training that its device has no room for is refused with the bytes, and is not
+// tried again.
 func TestTrainRoom(t *testing.T) {
 	dev, err := cuda.Open(t.Context(), *deviceName, cuda.Options{MemoryLimit: 4 << 20, HostMemoryLimit: 4 << 20})
 	testkit.NoError(t, "cuda.Open", err)

@@ -15,8 +15,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// TestDelayedChain: a spike takes one tick over the first link of a chain, two over the second, and so
-// on. The neuron that starts it spikes once. The pages go to another network after each tick.
+// TestDelayedChain: a spike takes one tick over the first link of a chain, two over the second, and
+// so on. The neuron that starts it spikes once. The pages go to another network after each tick.
 func TestDelayedChain(t *testing.T) {
 	rows := &edges.Rows{Offsets: []uint64{0}}
 	for i := range uint32(5) {
@@ -109,9 +109,9 @@ func delayedLinks(r *rand.Rand, agents int) (edges.Links, *edges.Rows) {
 	return l, rows
 }
 
-// TestDelays compares random networks whose links have delays with neurons one by one: of both cells, of
-// lists and of a generator, over many pages, with ticks of all numbers, currents that change between
-// them, and pages that go on in another network.
+// TestDelays compares random networks whose links have delays with neurons one by one: of both
+// cells, of lists and of a generator, over many pages, with ticks of all numbers, currents that
+// change between them, and pages that go on in another network.
 func TestDelays(t *testing.T) {
 	d, r, spikes := openDevice(t), rand.New(rand.NewPCG(1, 59)), 0
 	for range testkit.Of(60, 16) {
@@ -181,8 +181,9 @@ func TestDelays(t *testing.T) {
 	}
 }
 
-// TestDelayedCuts: ten ticks of one entry leave the pages that ten entries of one leave, all bytes, and so
-// do pages that are written again, whose sums are made anew. A reset forgets the spikes on their way.
+// TestDelayedCuts: ten ticks of one entry leave the pages that ten entries of one leave, all bytes,
+// and so do pages that are written again, whose sums are made anew. A reset forgets the spikes on
+// their way.
 func TestDelayedCuts(t *testing.T) {
 	d := openDevice(t)
 	cell := lifOf(t, 10, map[string]float64{"noise": 0.5})

@@ -62,8 +62,8 @@ func (n *modelNeurons) step(tick uint32) {
 	n.spike = spikes
 }
 
-// TestIzhikevich compares random networks with neurons one by one, over many pages, with ticks of all
-// numbers, currents that change between them, and parameters to their bounds.
+// TestIzhikevich compares random networks with neurons one by one, over many pages, with ticks of
+// all numbers, currents that change between them, and parameters to their bounds.
 func TestIzhikevich(t *testing.T) {
 	d, r, spikes := openDevice(t), rand.New(rand.NewPCG(20, 3)), 0
 	for round := range testkit.Of(60, 16) {
@@ -121,9 +121,9 @@ func alone(t *testing.T, kind cells.NeuronType) (spikes []int) {
 	return spikes
 }
 
-// TestNeuronTypes: neurons of the types spike as in figure 2 of the paper. Regular spiking ones adapt:
-// the ways between their spikes grow. Fast spiking ones do not, and spike more often. Bursting and
-// chattering ones begin with a burst; only chattering ones burst again.
+// TestNeuronTypes: neurons of the types spike as in figure 2 of the paper. Regular spiking ones
+// adapt: the ways between their spikes grow. Fast spiking ones do not, and spike more often.
+// Bursting and chattering ones begin with a burst; only chattering ones burst again.
 func TestNeuronTypes(t *testing.T) {
 	gaps := map[string][]int{}
 	for _, kind := range cells.NeuronTypes {

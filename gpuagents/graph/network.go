@@ -27,16 +27,17 @@ type Options struct {
 	PageBytes int
 	// Devices is the most devices that make ticks together, up to field.MaxDevices; 0 is 1.
 	Devices int
-	// Peers are additional devices. A device without enough free memory is skipped. States have the same
-	// bits with any number.
+	// Peers are additional devices. A device without enough free memory is skipped. States have the
+	// same bits with any number.
 	Peers  []field.Peer
 	atOnce int64 // rows and links of neurons that are split at a time; 0: splitRows and splitLinks
 }
 
-// Network is the agents of the cell sir, lif or izhikevich on a graph, with ids from 0 on. All are susceptible, or
-// quiet, at first. Its pages are all on the device. The device also has the links and what a tick
-// derives from the pages. Between two calls the state is in the pages: the variables of agents, and the
-// number of ticks in each group. A tick depends on the states, that number and Options, and on nothing else.
+// Network is the agents of the cell sir, lif or izhikevich on a graph, with ids from 0 on. All are
+// susceptible, or quiet, at first. Its pages are all on the device. The device also has the links
+// and what a tick derives from the pages. Between two calls the state is in the pages: the
+// variables of agents, and the number of ticks in each group. A tick depends on the states, that
+// number and Options, and on nothing else.
 //
 // One goroutine uses a Network at a time; its owner closes it before the device. After an error of
 // the device, a gpubatch.ErrDevice, and after the end of a context, the state is undefined.
@@ -82,9 +83,10 @@ type model interface {
 	get(ctx context.Context, ids []uint32) (votes []byte, values []float32, err error)
 }
 
-// New makes a network with pages that take the budget b, which must have room for all of them on the
-// device. The pages are not open: the caller opens Memory, empty or with a checkpoint, before the
-// first call. cell is sir, lif or izhikevich. A *field.RoomError says that the device has no room for the links.
+// New makes a network with pages that take the budget b, which must have room for all of them on
+// the device. The pages are not open: the caller opens Memory, empty or with a checkpoint, before
+// the first call. cell is sir, lif or izhikevich. A *field.RoomError says that the device has no
+// room for the links.
 func New(d device.Device, b *pages.Budget, cell *cells.Addressed, o Options) (n *Network, err error) {
 	o.Devices = min(o.Devices, len(o.Peers)+1)
 	if n, err = plan(cell, o); err != nil {
@@ -163,8 +165,8 @@ func (n *Network) open(d device.Device, b *pages.Budget) (err error) {
 	return n.model.open()
 }
 
-// Beside returns what a network of a cell has on the device beside its pages, in bytes; 0 for options
-// that do not fit together.
+// Beside returns what a network of a cell has on the device beside its pages, in bytes; 0 for
+// options that do not fit together.
 func Beside(cell *cells.Addressed, o Options) int64 {
 	n, err := plan(cell, o)
 	if err != nil {
@@ -195,8 +197,8 @@ func (n *Network) Ticks(ctx context.Context) (uint32, error) {
 	return field.ReadFirst[uint32](n.Field, n.ticks)
 }
 
-// Tick makes count ticks and returns the agents in each state after the last one. After each most ticks it
-// waits for them with the context wait, and checks ctx.
+// Tick makes count ticks and returns the agents in each state after the last one. After each most
+// ticks it waits for them with the context wait, and checks ctx.
 func (n *Network) Tick(ctx, wait context.Context, count, most int) (tally []uint64, err error) {
 	if err := n.Begin(wait, count, most, n.Columns.Ready); err != nil {
 		return nil, err
@@ -237,8 +239,8 @@ func (n *Network) Tick(ctx, wait context.Context, count, most int) (tally []uint
 	return tally, nil
 }
 
-// shared returns how many of some ticks the first device makes alone, and who makes those after them:
-// pictures over ticks are drawn from the pages after each tick.
+// shared returns how many of some ticks the first device makes alone, and who makes those after
+// them: pictures over ticks are drawn from the pages after each tick.
 func (n *Network) shared(count int) (alone int, by sharer) {
 	if by = n.model.together(); by == nil {
 		return count, nil
@@ -252,8 +254,8 @@ func (n *Network) shared(count int) (alone int, by sharer) {
 	return alone, by
 }
 
-// steps makes ticks on the first device. If count is set, the agents in each state are counted after the
-// last one.
+// steps makes ticks on the first device. If count is set, the agents in each state are counted
+// after the last one.
 func (n *Network) steps(ctx, wait context.Context, tick uint32, ticks, most int, count bool) error {
 	if ticks == 0 {
 		return nil
@@ -280,15 +282,15 @@ func (n *Network) Devices() []device.Device {
 // lanes returns a launch with a thread for each four agents.
 func (n *Network) lanes() device.Geometry { return n.Columns.Shape((n.Len() + 3) / 4) }
 
-// Set applies a value to each of some agents: the state of an agent of sir, 0, 1 or 2, and the current
-// of one of lif or izhikevich, which it holds, up to MaxCurrent on both sides of 0. Of an agent that is there several
-// times, the last value counts.
+// Set applies a value to each of some agents: the state of an agent of sir, 0, 1 or 2, and the
+// current of one of lif or izhikevich, which it holds, up to MaxCurrent on both sides of 0. Of an
+// agent that is there several times, the last value counts.
 func (n *Network) Set(ctx context.Context, ids []uint32, values []float32) error {
 	return n.model.set(ctx, ids, values)
 }
 
-// Get returns the votes of agents, which are their states, and a value of each: the state of an agent of
-// sir, and the potential of a neuron. It makes no page and changes none.
+// Get returns the votes of agents, which are their states, and a value of each: the state of an
+// agent of sir, and the potential of a neuron. It makes no page and changes none.
 func (n *Network) Get(ctx context.Context, ids []uint32) (votes []byte, values []float32, err error) {
 	return n.model.get(ctx, ids)
 }

@@ -97,8 +97,8 @@ func infect(t testing.TB, n *Network, ids ...uint32) {
 	}
 }
 
-// TestRing: with the chances 1 an epidemic on a ring of reach 1 runs around it from one agent in both
-// directions, an agent a tick, and leaves the recovered behind. These are the pictures.
+// TestRing: with the chances 1 an epidemic on a ring of reach 1 runs around it from one agent in
+// both directions, an agent a tick, and leaves the recovered behind. These are the pictures.
 func TestRing(t *testing.T) {
 	n := open(t, openDevice(t), sirOf(t, 3, 1, 1), Options{Agents: 12, Links: edges.Links{Degree: 2}, PageBytes: 4096})
 	infect(t, n, 4)
@@ -122,8 +122,8 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// plain makes a tick in which each link of a susceptible agent is tried alone: it is for chances 0 and
-// 1, with which draws change nothing.
+// plain makes a tick in which each link of a susceptible agent is tried alone: it is for chances 0
+// and 1, with which draws change nothing.
 func plain(old []byte, met [][]uint32, infection, recovery float64) []byte {
 	next := slices.Clone(old)
 	for id, state := range old {
@@ -246,9 +246,9 @@ func (e *expected) tick(degree, infection, recovery float64) {
 	e.s = left
 }
 
-// TestMean: epidemics on random graphs follow the solution for large ones, within 1.5 % of all agents
-// in each tick. Swarms of 100,000 agents are up to 1.2 % away from it. A model in which infected agents
-// meet random ones anew in each tick is 6 to 14 % away.
+// TestMean: epidemics on random graphs follow the solution for large ones, within 1.5 % of all
+// agents in each tick. Swarms of 100,000 agents are up to 1.2 % away from it. A model in which
+// infected agents meet random ones anew in each tick is 6 to 14 % away.
 func TestMean(t *testing.T) {
 	d := openDevice(t)
 	for _, c := range []struct {
@@ -281,7 +281,8 @@ func TestMean(t *testing.T) {
 	}
 }
 
-// TestWeights: an edge of weight 0 never transmits, and one of a weight transmits as often as it says.
+// TestWeights: an edge of weight 0 never transmits, and one of a weight transmits as often as it
+// says.
 func TestWeights(t *testing.T) {
 	var b strings.Builder
 	const pairs = 20_000

@@ -17,12 +17,12 @@ var benchTicks = flag.Int("ticks", 0, "ticks of a call of benchmarks of several 
 // deviceTimes is how often benchmarks of several devices measure ticks on one device and on all.
 const deviceTimes = 5
 
-// BenchmarkSIRDevices measures ticks of an epidemic on a random graph on the first of -devices and on all of
-// them, in turns: the time from the call to its answer, with the copies there and back. In the case steady
-// nearly all agents are susceptible and stay so, so that all ticks have the work of the first. In the case
-// outbreak most are recovered after some ticks, and later ticks have little work. A call on all begins
-// with the same states as the one before, and ends with the same bytes in all pages. Times are medians of
-// deviceTimes.
+// BenchmarkSIRDevices measures ticks of an epidemic on a random graph on the first of -devices and
+// on all of them, in turns: the time from the call to its answer, with the copies there and back.
+// In the case steady nearly all agents are susceptible and stay so, so that all ticks have the work
+// of the first. In the case outbreak most are recovered after some ticks, and later ticks have
+// little work. A call on all begins with the same states as the one before, and ends with the same
+// bytes in all pages. Times are medians of deviceTimes.
 func BenchmarkSIRDevices(b *testing.B) {
 	d := openNamed(b, deviceAt(0))
 	onHost := d.Properties().ComputeMajor == 0
@@ -60,8 +60,8 @@ func BenchmarkSIRDevices(b *testing.B) {
 	}
 }
 
-// benchDevices measures ticks of a network on one device and on all, between which share switches. Each call
-// begins with what start makes of the pages, and content returns what calls leave there.
+// benchDevices measures ticks of a network on one device and on all, between which share switches.
+// Each call begins with what start makes of the pages, and content returns what calls leave there.
 func benchDevices(b *testing.B, n *Network, ticks int, share func(shared bool), start func(i int),
 	content func(b *testing.B, n *Network) [][]byte,
 ) (last []uint64) {

@@ -73,8 +73,9 @@ func randomLinks(t *testing.T, r *rand.Rand, agents int) edges.Links {
 	return edges.Links{Rows: rows}
 }
 
-// TestParts compares epidemics on two to four devices with those on one, bit for bit: random sizes, graphs of
-// all kinds, ticks that are cut differently, and pictures that have some ticks made by one device.
+// TestParts compares epidemics on two to four devices with those on one, bit for bit: random sizes,
+// graphs of all kinds, ticks that are cut differently, and pictures that have some ticks made by
+// one device.
 func TestParts(t *testing.T) {
 	d, r := openDevice(t), rand.New(rand.NewPCG(6, 1))
 	peers := peersOf(t, 3)
@@ -130,8 +131,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestPartsOfWork: parts are whole warps, have about as many links each, and are fewer where there are too few
-// agents.
+// TestPartsOfWork: parts are whole warps, have about as many links each, and are fewer where there
+// are too few agents.
 func TestPartsOfWork(t *testing.T) {
 	var b strings.Builder
 	for i := range 3000 { // the first agents hear many others
@@ -198,8 +199,9 @@ func TestPartRoom(t *testing.T) {
 	}
 }
 
-// TestPartFaults: an error of any call of any device ends the tick with a gpubatch.ErrDevice, which names the
-// device if it is a peer. The end of the context ends it too. The network can be closed then.
+// TestPartFaults: an error of any call of any device ends the tick with a gpubatch.ErrDevice, which
+// names the device if it is a peer. The end of the context ends it too. The network can be closed
+// then.
 func TestPartFaults(t *testing.T) {
 	of := []*faults.Device{
 		faults.New(openNamed(t, deviceAt(0))), faults.New(openNamed(t, deviceAt(1))),

@@ -104,8 +104,8 @@ func (r *regions) slots(t *region, f func(place, own, bytes int64) error) error 
 
 // pieces calls f for the pieces of the pages of a region that are consecutive on the first device,
 // with their offset there and their distance from the first page of the region. If whole is set,
-// pages are copied whole, also with neurons of other regions. Otherwise the pieces are the variables
-// of the neurons of the region.
+// pages are copied whole, also with neurons of other regions. Otherwise the pieces are the
+// variables of the neurons of the region.
 func (r *regions) pieces(t *region, whole bool, f func(place, off, bytes int64) error) error {
 	n, size, per := r.n, int64(r.n.Layout().PageBytes), int64(r.n.PerPage())
 	frame := func(page int64) int64 { return int64(n.Memory().Frame(int(page))) }

@@ -79,8 +79,8 @@ func benchSizes(d device.Device) (neurons int64, synapses int) {
 }
 
 // fillSpikes puts a share of the neurons at random into the state after a spike, and the others to
-// potentials at random. If links have delays, as many have spiked in each of the ticks before. It returns
-// how many have spiked.
+// potentials at random. If links have delays, as many have spiked in each of the ticks before. It
+// returns how many have spiked.
 func fillSpikes(b *testing.B, n *Network, share float64) (spikes int) {
 	b.Helper()
 	r := rand.New(rand.NewPCG(11, 7))
@@ -169,7 +169,8 @@ func benchSpikes(b *testing.B, n *Network, events float64) {
 	b.ReportMetric(events/1e3/(us(push)+us(step)), "events/ns")
 }
 
-// compareSpiking makes ticks of a network on the device and on the host device, and compares all state.
+// compareSpiking makes ticks of a network on the device and on the host device, and compares all
+// state.
 func compareSpiking(b *testing.B, d device.Device, agents int64, delays edges.Delays) {
 	b.Helper()
 	host, err := cuda.Open(b.Context(), "host", cuda.Options{})

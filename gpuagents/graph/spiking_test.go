@@ -32,9 +32,9 @@ func neuronsOf(t testing.TB, cell string, group int, params map[string]float64) 
 	return c
 }
 
-// TestChain: a spike runs along a chain of neurons whose links are strong enough, a neuron a tick, and
-// the neuron that starts it is driven over the threshold every fourth tick: one to charge, and three
-// of rest. These are the pictures.
+// TestChain: a spike runs along a chain of neurons whose links are strong enough, a neuron a tick,
+// and the neuron that starts it is driven over the threshold every fourth tick: one to charge, and
+// three of rest. These are the pictures.
 func TestChain(t *testing.T) {
 	rows := &edges.Rows{Offsets: []uint64{0}}
 	for i := range uint32(8) {
@@ -144,8 +144,8 @@ func (n *neurons) step(tick uint32) {
 	n.spike = spikes
 }
 
-// TestSpiking compares random networks with neurons one by one: links of files and of a generator, over
-// many pages, with ticks of all numbers and currents that change between them.
+// TestSpiking compares random networks with neurons one by one: links of files and of a generator,
+// over many pages, with ticks of all numbers and currents that change between them.
 func TestSpiking(t *testing.T) {
 	d, r, spikes := openDevice(t), rand.New(rand.NewPCG(1, 44)), 0
 	for round := range testkit.Of(60, 16) {
@@ -208,8 +208,8 @@ func TestSpikingInvalid(t *testing.T) {
 	}
 }
 
-// oneByOne makes ticks of a network with random currents, and compares its votes and potentials with a plain
-// model, whose currents it sets. It returns the number of spikes.
+// oneByOne makes ticks of a network with random currents, and compares its votes and potentials
+// with a plain model, whose currents it sets. It returns the number of spikes.
 func oneByOne(t *testing.T, r *rand.Rand, n *Network, ticks uint32, deviation float64, current []float32,
 	step func(tick uint32) (spike []byte, potential []float32),
 ) (spikes int) {

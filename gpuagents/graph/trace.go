@@ -18,8 +18,8 @@ const (
 	traceOnHost, traceOnGPU = 20_000_000, 20_000_000_000
 )
 
-// trace counts the agents in state 1 (spiking or infected) by row after each of the last ticks. Ticks
-// are recorded for a time after each picture, so a network without viewers records none.
+// trace counts the agents in state 1 (spiking or infected) by row after each of the last ticks.
+// Ticks are recorded for a time after each picture, so a network without viewers records none.
 type trace struct {
 	*Network
 	kernel       device.Kernel
@@ -58,8 +58,8 @@ func (t *trace) forget() {
 	}
 }
 
-// record puts the kernel that counts the agents after a tick into the stream, if a picture has asked
-// for it.
+// record puts the kernel that counts the agents after a tick into the stream, if a picture has
+// asked for it.
 func (t *trace) record(tick uint32) error {
 	if t == nil || t.left == 0 {
 		return nil

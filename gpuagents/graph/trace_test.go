@@ -10,9 +10,9 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
 )
 
-// TestTrace: a picture has the spikes of the last ticks that were recorded, as the states after each of
-// them say, in rows of neurons, which are merged where few cells are asked for. Ticks that nobody has
-// asked for are not in it.
+// TestTrace: a picture has the spikes of the last ticks that were recorded, as the states after
+// each of them say, in rows of neurons, which are merged where few cells are asked for. Ticks that
+// nobody has asked for are not in it.
 func TestTrace(t *testing.T) {
 	r, d := rand.New(rand.NewPCG(3, 4)), openDevice(t)
 	for _, agents := range []int64{2, 100, 3000, 70_000} {

@@ -75,8 +75,8 @@ func windows(o *Options, devices int) (bytes int64) {
 	return bytes
 }
 
-// windowBytes returns the most bytes of the two windows of the first device, which has them in the second
-// generation of its pages.
+// windowBytes returns the most bytes of the two windows of the first device, which has them in the
+// second generation of its pages.
 func windowBytes(o *Options) (bytes int64) {
 	for n := 2; n <= min(o.Devices, field.MaxDevices); n++ {
 		bytes = max(bytes, windows(o, n))
@@ -180,7 +180,8 @@ func (b *bands) put(ctx, wait context.Context, n, most int) error {
 // generation returns where a generation of a window begins in the memory of its device.
 func (t *band) generation(i int) int64 { return int64(i%2) * field.Aligned(t.window) }
 
-// row returns where a row of the grid, counted from the first of the band, stands in the valid generation.
+// row returns where a row of the grid, counted from the first of the band, stands in the valid
+// generation.
 func (t *band) row(y, width int64) int64 { return t.generation(t.at) + (t.above+y)*width }
 
 func (b *bands) load(i int) error {
@@ -254,8 +255,8 @@ type speed struct {
 	link   field.Link
 }
 
-// gains reports whether n generations of some cells take less time on several devices than on one. It
-// changes no bit.
+// gains reports whether n generations of some cells take less time on several devices than on one.
+// It changes no bit.
 func (v speed) gains(cells int64, devices, n int, ghost int64) bool {
 	took := func(cells float64) float64 { return max(cells/v.cells, v.launch.Seconds()) }
 	part := float64(cells) / float64(devices)

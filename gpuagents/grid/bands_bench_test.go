@@ -17,10 +17,10 @@ var benchSteps = flag.Int("steps", 0, "generations of a tick of BenchmarkLifeDev
 // deviceTimes is how often BenchmarkLifeDevices measures a tick on one device and on all.
 const deviceTimes = 5
 
-// BenchmarkLifeDevices measures ticks of a periodic grid on the first of -devices and on all of them, in
-// turns: the time from the call to its answer, with the copies there and back. A tick on all begins with
-// the same cells as the one before, and ends with the same bytes in all pages. Times are medians of
-// deviceTimes.
+// BenchmarkLifeDevices measures ticks of a periodic grid on the first of -devices and on all of
+// them, in turns: the time from the call to its answer, with the copies there and back. A tick on
+// all begins with the same cells as the one before, and ends with the same bytes in all pages.
+// Times are medians of deviceTimes.
 func BenchmarkLifeDevices(b *testing.B) {
 	d := openNamed(b, deviceAt(0))
 	onHost := d.Properties().ComputeMajor == 0

@@ -41,8 +41,9 @@ func randomGroup(r *rand.Rand, width int) int {
 	return group
 }
 
-// TestBands compares grids of random sizes on two to four devices with grids on one, bit for bit: both
-// kernels, odd heights, bands that are lower than the ghost rows, and ticks that are cut differently.
+// TestBands compares grids of random sizes on two to four devices with grids on one, bit for bit:
+// both kernels, odd heights, bands that are lower than the ghost rows, and ticks that are cut
+// differently.
 func TestBands(t *testing.T) {
 	d, r := openDevice(t), rand.New(rand.NewPCG(6, 0))
 	peers := peersOf(t, 3)
@@ -160,8 +161,8 @@ func TestBandRoom(t *testing.T) {
 	}
 }
 
-// TestBandFaults: an error of any call of any device ends the tick with a gpubatch.ErrDevice, which names the
-// device if it is a peer. The grid can be closed then, and nothing is left.
+// TestBandFaults: an error of any call of any device ends the tick with a gpubatch.ErrDevice, which
+// names the device if it is a peer. The grid can be closed then, and nothing is left.
 func TestBandFaults(t *testing.T) {
 	of := []*faults.Device{
 		faults.New(openNamed(t, deviceAt(0))), faults.New(openNamed(t, deviceAt(1))),
@@ -273,8 +274,8 @@ func TestGains(t *testing.T) {
 	}
 }
 
-// TestShortTicks: a tick that gains nothing from the others is made by the first device alone, with the
-// same bits, and a long one by all.
+// TestShortTicks: a tick that gains nothing from the others is made by the first device alone, with
+// the same bits, and a long one by all.
 func TestShortTicks(t *testing.T) {
 	if *opentest.Name != "host" {
 		t.Skip("GPUs make this grid faster than they exchange rows")

@@ -1,5 +1,5 @@
-// Package grid is the library of swarms whose agents are the cells of a grid on one device: it steps,
-// writes and reads them, and needs no queue.
+// Package grid is the library of swarms whose agents are the cells of a grid on one device: it
+// steps, writes and reads them, and needs no queue.
 package grid
 
 import (
@@ -26,16 +26,16 @@ type Options struct {
 	PageBytes int
 	// Devices is the most devices that make ticks together, up to field.MaxDevices; 0 is 1.
 	Devices int
-	// Peers are additional devices. A device without enough free memory is skipped. States have the same
-	// bits with any number.
+	// Peers are additional devices. A device without enough free memory is skipped. States have the
+	// same bits with any number.
 	Peers []field.Peer
 }
 
-// Plane is the cells of a grid, with ids from 0 on, row by row. All are dead at first. Its pages are
-// double-buffered on the device.
+// Plane is the cells of a grid, with ids from 0 on, row by row. All are dead at first. Its pages
+// are double-buffered on the device.
 //
-// One goroutine uses a Plane at a time; its owner closes it before the device. After an error of the
-// device, a gpubatch.ErrDevice, and after the end of a context, the state is undefined.
+// One goroutine uses a Plane at a time; its owner closes it before the device. After an error of
+// the device, a gpubatch.ErrDevice, and after the end of a context, the state is undefined.
 type Plane struct {
 	*field.Generations
 
@@ -87,8 +87,8 @@ func sizes(o *Options, l kernels.Layout) field.Options {
 	return f.Double(windowBytes(o))
 }
 
-// Beside returns what a grid of a cell has on the device beside its pages, in bytes; 0 for options that
-// do not fit together.
+// Beside returns what a grid of a cell has on the device beside its pages, in bytes; 0 for options
+// that do not fit together.
 func Beside(cell *cells.Addressed, o Options) int64 {
 	l, err := layoutOf(cell, &o)
 	if err != nil {

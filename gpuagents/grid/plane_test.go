@@ -128,8 +128,8 @@ func glider(x, y, width uint32) (ids []uint32) {
 
 func ones(n int) []byte { return slices.Repeat([]byte{1}, n) }
 
-// TestGlider: a glider is one cell further down and right after four generations, across the edges of
-// a periodic grid too, and becomes a block in the corner of another one. These are the pictures.
+// TestGlider: a glider is one cell further down and right after four generations, across the edges
+// of a periodic grid too, and becomes a block in the corner of another one. These are the pictures.
 func TestGlider(t *testing.T) {
 	d := openDevice(t)
 	for _, width := range []uint32{12, 16, 32} {

@@ -1,5 +1,5 @@
-// Package lattice steps agents with a custom cell on a grid of two or three dimensions or on a graph, on
-// one device. It writes and reads them, and needs no queue.
+// Package lattice steps agents with a custom cell on a grid of two or three dimensions or on a
+// graph, on one device. It writes and reads them, and needs no queue.
 package lattice
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 )
 
-// Options are the settings of a Lattice: Width and Height of a grid, or Agents and Links of a graph, which have
-// no default.
+// Options are the settings of a Lattice: Width and Height of a grid, or Agents and Links of a
+// graph, which have no default.
 type Options struct {
 	// Width, Height and Depth are the sides of the grid. The default of Depth is 1: a grid of two
 	// dimensions. Agent z*Width*Height + y*Width + x is at x, y, z.
@@ -51,11 +51,11 @@ func (o *Options) String() string {
 	return fmt.Sprintf("a grid of %d x %d x %d agents", o.Width, o.Height, o.Depth)
 }
 
-// Lattice is agents on a grid or a graph. All variables are 0 at first. Its pages are double-buffered on
-// the device.
+// Lattice is agents on a grid or a graph. All variables are 0 at first. Its pages are
+// double-buffered on the device.
 //
-// One goroutine uses a Lattice at a time; its owner closes it before the device. After an error of the
-// device, a gpubatch.ErrDevice, and after the end of a context, the state is undefined.
+// One goroutine uses a Lattice at a time; its owner closes it before the device. After an error of
+// the device, a gpubatch.ErrDevice, and after the end of a context, the state is undefined.
 type Lattice struct {
 	*field.Generations
 
@@ -73,10 +73,10 @@ type Lattice struct {
 	double field.Columns // of variables with two elements for each agent
 }
 
-// New makes a grid with pages that take the budget b, which must have room for all of them on the device.
-// The pages are not open: the caller opens Memory, empty or with a checkpoint, before the first call. cell is
-// a custom one of cells.AddressLattice, bound to groups that divide the width, and step is the kernel that
-// Compile has made of it.
+// New makes a grid with pages that take the budget b, which must have room for all of them on the
+// device. The pages are not open: the caller opens Memory, empty or with a checkpoint, before the
+// first call. cell is a custom one of cells.AddressLattice, bound to groups that divide the width,
+// and step is the kernel that Compile has made of it.
 func New(d device.Device, b *pages.Budget, cell *cells.Addressed, step device.Kernel, o Options) (l *Lattice,
 	err error,
 ) {
@@ -96,8 +96,8 @@ func New(d device.Device, b *pages.Budget, cell *cells.Addressed, step device.Ke
 	return l, nil
 }
 
-// Compile compiles the step of a custom cell of cells.AddressLattice. A *device.SourceError has the words of the
-// compiler, and a device without one is device.ErrNotSupported.
+// Compile compiles the step of a custom cell of cells.AddressLattice. A *device.SourceError has the
+// words of the compiler, and a device without one is device.ErrNotSupported.
 func Compile(d device.Device, cell *cells.Addressed) (device.Kernel, error) {
 	params := text.Params
 	if cell.Cell.Kernel == text.LinksKernel {
@@ -106,16 +106,16 @@ func Compile(d device.Device, cell *cells.Addressed) (device.Kernel, error) {
 	return d.CompileExact(cell.Cell.Kernel, cell.Cell.Source, params...)
 }
 
-// bandFor returns how many layers a thread makes: fewer on small grids, so that all processors have threads.
-// It changes no bit.
+// bandFor returns how many layers a thread makes: fewer on small grids, so that all processors have
+// threads. It changes no bit.
 func bandFor(d device.Device, o *Options) int64 {
 	const least, most = 2, 32
 	threads := int64(d.Properties().Multiprocessors) * 8192
 	return max(least, min(most, o.agents()/max(1, threads)))
 }
 
-// Beside returns what a grid of a cell has on the device beside its pages, in bytes; 0 for options that do
-// not fit together.
+// Beside returns what a grid of a cell has on the device beside its pages, in bytes; 0 for options
+// that do not fit together.
 func Beside(cell *cells.Addressed, o Options) int64 {
 	layout, err := layoutOf(cell, &o)
 	if err != nil {
@@ -166,7 +166,8 @@ func (o *Options) checkSize(cell *cells.Addressed) error {
 	return nil
 }
 
-// layoutOf checks the options, fills in the defaults, and returns the layout of a page, which has whole rows.
+// layoutOf checks the options, fills in the defaults, and returns the layout of a page, which has
+// whole rows.
 func layoutOf(cell *cells.Addressed, o *Options) (l kernels.Layout, err error) {
 	if o.PageBytes == 0 {
 		o.PageBytes = 2 << 20
@@ -225,8 +226,8 @@ func (l *Lattice) open(d device.Device, b *pages.Budget, layout kernels.Layout) 
 	return l.double.Open()
 }
 
-// Tick makes n steps and returns how many agents vote for each candidate after the last one. After each
-// most steps it waits for them with the context wait, and checks ctx.
+// Tick makes n steps and returns how many agents vote for each candidate after the last one. After
+// each most steps it waits for them with the context wait, and checks ctx.
 func (l *Lattice) Tick(ctx, wait context.Context, n, most int) (tally []uint64, err error) {
 	if err := l.Begin(wait, n, most, l.Columns.Ready); err != nil {
 		return nil, err

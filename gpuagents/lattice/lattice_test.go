@@ -10,8 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/cells/celltest"
 )
 
-// grids are of all forms: two and three dimensions, with edges and without, whole rows in a page and more,
-// and sides of one and two agents, whose neighbours are there several times.
+// grids are of all forms: two and three dimensions, with edges and without, whole rows in a page
+// and more, and sides of one and two agents, whose neighbours are there several times.
 var grids = []celltest.Grid{
 	{Width: 37, Height: 21, Depth: 1, Periodic: true},
 	{Width: 160, Height: 9, Depth: 1},

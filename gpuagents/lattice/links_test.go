@@ -41,8 +41,8 @@ func rowsOf(t *testing.T, l *Lattice) *edges.Rows {
 	return r
 }
 
-// TestOpinion compares opinions on graphs of all kinds with the plain twin, to the bit: rows of a list with
-// weights and without, some of them empty and one long, and generated links.
+// TestOpinion compares opinions on graphs of all kinds with the plain twin, to the bit: rows of a
+// list with weights and without, some of them empty and one long, and generated links.
 func TestOpinion(t *testing.T) {
 	const agents, seed = 1500, 0xABCDEF0123456789
 	r := rand.New(rand.NewPCG(64, 3))

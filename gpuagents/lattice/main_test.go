@@ -14,7 +14,8 @@ import (
 
 func TestMain(m *testing.M) { testkit.CheckLeaks(m) }
 
-// openDevice opens the device of the flag. On the host device, kernels are compiled for the processor.
+// openDevice opens the device of the flag. On the host device, kernels are compiled for the
+// processor.
 func openDevice(t testing.TB) device.Device {
 	t.Helper()
 	d := opentest.Device(t)

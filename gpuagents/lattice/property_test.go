@@ -9,8 +9,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/cells/celltest"
 )
 
-// TestTranslation: on a periodic grid, steps of agents that are moved by some places are the moved steps, to
-// the bit.
+// TestTranslation: on a periodic grid, steps of agents that are moved by some places are the moved
+// steps, to the bit.
 func TestTranslation(t *testing.T) {
 	for _, g := range []celltest.Grid{
 		{Width: 45, Height: 22, Depth: 1, Periodic: true},
@@ -78,8 +78,8 @@ func TestConservation(t *testing.T) {
 	})
 }
 
-// TestBands: the number of layers that a thread makes, of steps that a launch waits for, and the size of
-// pages and groups change no bit.
+// TestBands: the number of layers that a thread makes, of steps that a launch waits for, and the
+// size of pages and groups change no bit.
 func TestBands(t *testing.T) {
 	g := celltest.Grid{Width: 40, Height: 12, Depth: 9}
 	var first []float32

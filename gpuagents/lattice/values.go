@@ -9,8 +9,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// Valid reports whether a variable takes a value: finite numbers for floats, and whole numbers that it can
-// hold for others.
+// Valid reports whether a variable takes a value: finite numbers for floats, and whole numbers that
+// it can hold for others.
 func Valid(v kernels.Var, value float32) bool {
 	most := 0.0 // the first number that is too large
 	switch v.Elem {
@@ -42,8 +42,8 @@ func Use(v kernels.Var) string {
 	return "a finite number"
 }
 
-// Set sets the variables of agents that observations set: values has as many for each agent, in the order
-// of Settable. Of an agent that is there several times, the last values count.
+// Set sets the variables of agents that observations set: values has as many for each agent, in the
+// order of Settable. Of an agent that is there several times, the last values count.
 func (l *Lattice) Set(ctx context.Context, ids []uint32, values []float32) error {
 	settable := l.cell.Settable()
 	if len(values) != len(ids)*len(settable) {
@@ -67,8 +67,8 @@ func (l *Lattice) Set(ctx context.Context, ids []uint32, values []float32) error
 	return nil
 }
 
-// Get returns the candidates that agents vote for, and the variables that observations set, rounded to
-// float32. It makes no page and changes none.
+// Get returns the candidates that agents vote for, and the variables that observations set, rounded
+// to float32. It makes no page and changes none.
 func (l *Lattice) Get(ctx context.Context, ids []uint32) (states []byte, values []float32, err error) {
 	settable := l.cell.Settable()
 	values = make([]float32, len(ids)*len(settable))
@@ -92,7 +92,8 @@ func (l *Lattice) Get(ctx context.Context, ids []uint32) (states []byte, values 
 	return states, values, nil
 }
 
-// candidate returns the number of the candidate that an agent votes for whose variable has the value.
+// candidate returns the number of the candidate that an agent votes for whose variable has the
+// value.
 func candidate(v kernels.Var, value float64, candidates int) byte {
 	if v.Elem == kernels.F32 || v.Elem == kernels.BF16 {
 		if value != 0 {

@@ -134,8 +134,8 @@ func (m *Manifest) each(
 	return failed
 }
 
-// Verify reads all files of a model and compares them with the manifest. Tensors of a language model
-// are decoded; a value that is not finite is an ErrCorrupt, as a damaged file is.
+// Verify reads all files of a model and compares them with the manifest. Tensors of a language
+// model are decoded; a value that is not finite is an ErrCorrupt, as a damaged file is.
 func (m *Manifest) Verify(ctx context.Context, store snapshot.Store) error {
 	if m.Parameters == nil {
 		_, err := Read(ctx, store, m)
@@ -168,8 +168,8 @@ func (m *Manifest) Verify(ctx context.Context, store snapshot.Store) error {
 // behind is how many of the last bytes a forward keeps: more than a reader of a head reads ahead.
 const behind = 4096
 
-// forward is a stream that is read as an io.ReaderAt: in order, or at most a few bytes back. It sums
-// all bytes that pass. One goroutine uses it.
+// forward is a stream that is read as an io.ReaderAt: in order, or at most a few bytes back. It
+// sums all bytes that pass. One goroutine uses it.
 type forward struct {
 	r      io.Reader
 	sum    hash.Hash

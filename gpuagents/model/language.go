@@ -44,10 +44,10 @@ type About struct{ Licence, Source string }
 
 // Load checks the files of a language model, stores them, and returns the digest. They are one file
 // called GGUFName, or a config.json and safetensors: one called OneName, or all files of an index,
-// with the index. A tokenizer.json and a tokenizer_config.json may be beside them. Only the heads of
-// the files are read before anything is stored. An ErrFormat of safetensors or gguf, an
-// architecture.ErrArchitecture and an ErrFiles say what is wrong with them. Names that are taken are
-// as in Save.
+// with the index. A tokenizer.json and a tokenizer_config.json may be beside them. Only the heads
+// of the files are read before anything is stored. An ErrFormat of safetensors or gguf, an
+// architecture.ErrArchitecture and an ErrFiles say what is wrong with them. Names that are taken
+// are as in Save.
 func Load(
 	ctx context.Context, store snapshot.Store, name string, parts []Part, about About,
 ) (m *Manifest, digest string, err error) {

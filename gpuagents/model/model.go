@@ -1,10 +1,10 @@
-// Package model keeps named models in the store of snapshots: the trained weights of cells (Save), or
-// language models of others (Load). A model is files, and a manifest that is written last.
+// Package model keeps named models in the store of snapshots: the trained weights of cells (Save),
+// or language models of others (Load). A model is files, and a manifest that is written last.
 // docs/formats/model.md describes the format.
 //
-// Manifest.Each reads a language model: it gives each tensor with its bytes once, in the order of the
-// files, and compares all with the manifest. architecture.Canonical has the one name of a tensor, and
-// quant.Decode its elements.
+// Manifest.Each reads a language model: it gives each tensor with its bytes once, in the order of
+// the files, and compares all with the manifest. architecture.Canonical has the one name of a
+// tensor, and quant.Decode its elements.
 package model
 
 import (
@@ -44,7 +44,8 @@ const (
 )
 
 // Limits of a model. The file of a cell's weights is whole in memory while a shard starts. The
-// largest weights of a cell take less than a thousandth of MaxBytes.
+// largest weights of a cell, an embedding of 1,048,576 rows of 32 values and 65,536 items, take 137
+// MiB.
 const (
 	MaxBytes    = 64 << 20 // of the weights of a cell
 	maxManifest = 64 << 20

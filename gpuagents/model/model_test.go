@@ -193,8 +193,8 @@ func TestTorch(t *testing.T) {
 	}
 }
 
-// TestTorchItems: the scores of items are what PyTorch's readouts say, and rows of the embedding are
-// as inputs. items.safetensors is gru.safetensors, and the inputs of gru.json as embed.weight.
+// TestTorchItems: the scores of items are what PyTorch's readouts say, and rows of the embedding
+// are as inputs. items.safetensors is gru.safetensors, and the inputs of gru.json as embed.weight.
 func TestTorchItems(t *testing.T) {
 	var want struct {
 		Readout [][][]float64

@@ -15,15 +15,15 @@ import (
 // Weights are a weights table that the shards of a process share. It is not changed.
 type Weights struct{ Table []uint32 }
 
-// inUse has the Weights that somebody holds, by model and sizes of the cell: an embedding takes up to
-// 128 MiB, and a process may serve many shards of a swarm.
+// inUse has the Weights that somebody holds, by model and sizes of the cell: an embedding takes up
+// to 128 MiB, and a process may serve many shards of a swarm.
 var inUse = struct {
 	sync.Mutex
 	of map[string]weak.Pointer[Weights]
 }{of: map[string]weak.Pointer[Weights]{}}
 
-// Shared is Table for a model that Find has returned for ref. All callers get one table for cells of
-// the same sizes as long as one of them holds it, and the file is not read again.
+// Shared is Table for a model that Find has returned for ref. All callers get one table for cells
+// of the same sizes as long as one of them holds it, and the file is not read again.
 func (m *Manifest) Shared(
 	ctx context.Context, store snapshot.Store, ref swarms.ModelRef, cell *cells.Addressed,
 ) (*Weights, error) {

@@ -10,11 +10,10 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/safetensors"
 )
 
-// gruTensors returns the tensors that a gru whose agents are addressed has: the names of
-// torch.nn.GRUCell, of a torch.nn.Linear called readout, and of a torch.nn.Embedding called embed where the
-// cell has one. All are of F32.
-func gruTensors(cell *cells.Addressed) []Tensor {
-	H, I, C := int64(cell.Value("hidden")), int64(cell.Features+cell.Hears), int64(cell.Candidates)
+// tensorsOf returns the tensors of a cell whose agents are addressed. A gru has the names of
+// torch.nn.GRUCell, of a torch.nn.Linear called readout, and of a torch.nn.Embedding called embed
+// where the cell has one; quantum has the angles of its circuit. All are of F32.
+func tensorsOf(cell *cells.Addressed) []Tensor {
 	of := func(name string, shape ...int64) Tensor {
 		return Tensor{Name: name, Type: safetensors.F32, Shape: shape}
 	}

@@ -21,8 +21,8 @@ func (b *builder) read() *builder {
 
 func (b *builder) add(name string, qubits ...int) *builder { return b.gate(name, nil, qubits...) }
 
-// TestAnswers: circuits whose readings are known. A reading that is not in the list must not come, and
-// each of the list has the same share.
+// TestAnswers: circuits whose readings are known. A reading that is not in the list must not come,
+// and each of the list has the same share.
 func TestAnswers(t *testing.T) {
 	const shots = 4000
 	qft := build(t, 5, 0).add("x", 0).add("x", 2).qft() // of |5>, and back again
@@ -145,8 +145,9 @@ func TestInverse(t *testing.T) {
 	}
 }
 
-// TestHighIndices: gates on every qubit of a register whose indices have more than 32 bits, by basis
-// states: on a device with room for it. A test of the largest one takes most of the memory of an H200.
+// TestHighIndices: gates on every qubit of a register whose indices have more than 32 bits, by
+// basis states: on a device with room for it. A test of the largest one takes most of the memory of
+// an H200.
 func TestHighIndices(t *testing.T) {
 	s := open(t, Options{})
 	if s.d.Properties().ComputeMajor == 0 {

@@ -18,15 +18,16 @@ type Batch struct {
 	// Inputs has a row of values for each run; nil: one run of a circuit without inputs.
 	Inputs [][]float64
 	// Prepare are the classical numbers that the qubits hold first, the same for each row; nil: all
-	// qubits are 0. Angle and Basis take at most a number for each qubit, Amplitude for each amplitude.
+	// qubits are 0. Angle and Basis take at most a number for each qubit, Amplitude for each
+	// amplitude.
 	Prepare []float32
 	How     Encoding
 	// Shots is the number of readings of each row, whose random numbers are of Seed, the number of the
 	// row and the number of the shot. 0: no reading.
 	Shots int
 	Seed  uint64
-	// Expect are Pauli strings. For a circuit that measures before its end, or that resets, a value is the
-	// mean over the shots.
+	// Expect are Pauli strings. For a circuit that measures before its end, or that resets, a value is
+	// the mean over the shots.
 	Expect []string
 	// Amplitudes asks for the last state of each row.
 	Amplitudes bool
@@ -43,8 +44,8 @@ type Row struct {
 	Samples    []uint64    // a reading for each shot: the bits of the circuit
 	Values     []float64   // of Expect
 	Amplitudes []complex64 // index has qubit 0 as its lowest bit
-	// Norm is the sum of the squared absolute values of the amplitudes, 1 but for rounding; of a circuit
-	// that measures before its end, the mean over the shots.
+	// Norm is the sum of the squared absolute values of the amplitudes, 1 but for rounding; of a
+	// circuit that measures before its end, the mean over the shots.
 	Norm   float64
 	Passes int // over the state of one run
 }
@@ -55,9 +56,10 @@ func (r *Row) Probabilities() []float32 { return probabilities(r.Amplitudes) }
 // maxColumns bounds the columns of a part of a batch, in bytes.
 const maxColumns = 32 << 20
 
-// RunBatch runs a batch and calls done with the result of each row, in order. done owns the result; its
-// error ends the batch. A circuit whose measurements all come last, and that resets nothing, is run once
-// for each row. Another one is run once for each shot. Rows of small circuits share launches.
+// RunBatch runs a batch and calls done with the result of each row, in order. done owns the result;
+// its error ends the batch. A circuit whose measurements all come last, and that resets nothing, is
+// run once for each row. Another one is run once for each shot. Rows of small circuits share
+// launches.
 func (s *Simulator) RunBatch(ctx context.Context, b Batch, done func(row int, r *Row) error) (err error) {
 	run := &batchRun{checked: checked{Batch: b}, s: s, done: done, each: 1}
 	c, err := run.circuit()

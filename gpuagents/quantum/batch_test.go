@@ -58,8 +58,8 @@ func variational(t testing.TB, qubits int, r *rand.Rand) *builder {
 	return b
 }
 
-// TestBatch: rows of a batch have the states of the obvious simulator, whatever the other rows are and
-// however the batch is cut. Samples of a row depend on its number.
+// TestBatch: rows of a batch have the states of the obvious simulator, whatever the other rows are
+// and however the batch is cut. Samples of a row depend on its number.
 func TestBatch(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	whole, cut := open(t, Options{}), open(t, Options{BatchBytes: 3 * 4096 * 8})
@@ -206,7 +206,8 @@ func chi(counts map[uint64]int, p func(reading uint64) float64, readings, shots 
 	return (sum - free) / math.Sqrt(2*free)
 }
 
-// TestShots: counts of random states are as their probabilities, also of registers with several groups.
+// TestShots: counts of random states are as their probabilities, also of registers with several
+// groups.
 func TestShots(t *testing.T) {
 	s, r := open(t, Options{}), rand.New(rand.NewPCG(11, 12))
 	const shots = 20_000

@@ -107,8 +107,8 @@ func (g *gate) row(r *rowsOf, row int, collapses []circuit.Matrix) (circuit.Matr
 	return m, nil
 }
 
-// eachPart calls f for 0 to n-1 on all cores, and returns the error of the lowest number that it was
-// called with.
+// eachPart calls f for 0 to n-1 on all cores, and returns the error of the lowest number that it
+// was called with.
 func eachPart(n int, f func(i int) error) error {
 	parts := min(runtime.GOMAXPROCS(0), (n+255)/256)
 	errs := make([]error, parts)
@@ -129,9 +129,9 @@ func eachPart(n int, f func(i int) error) error {
 	return nil
 }
 
-// event reads a qubit in the rows in which the condition of the operation holds. It sets the bit of a
-// measurement, and returns the matrix of each row that leaves the qubit at the value, or at 0 for a
-// reset, with the norm 1.
+// event reads a qubit in the rows in which the condition of the operation holds. It sets the bit of
+// a measurement, and returns the matrix of each row that leaves the qubit at the value, or at 0 for
+// a reset, with the norm 1.
 func (s *Simulator) event(ctx context.Context, number int, g *segment, r *rowsOf) ([]circuit.Matrix, error) {
 	rows, mask := len(r.inputs), uint64(1)<<g.target
 	var weights [2][]uint64

@@ -9,8 +9,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels/quantumset"
 )
 
-// Expect implements Processor. Strings that flip the same qubits, as all strings of I and Z, share a pass
-// that reads the state; the sums are of integers of 2^-62, so they do not depend on an order.
+// Expect implements Processor. Strings that flip the same qubits, as all strings of I and Z, share
+// a pass that reads the state; the sums are of integers of 2^-62, so they do not depend on an
+// order.
 func (s *Simulator) Expect(ctx context.Context, st State, paulis []string) (values []float64, err error) {
 	if err := checkPaulis(paulis, st.Qubits()); err != nil {
 		return nil, err
@@ -45,8 +46,8 @@ func checkPaulis(paulis []string, qubits int) error {
 	return nil
 }
 
-// pauli is a Pauli string on the bits of an index. It maps an index i to i^flips, with a sign for each bit
-// of i&signs, and i for each Y.
+// pauli is a Pauli string on the bits of an index. It maps an index i to i^flips, with a sign for
+// each bit of i&signs, and i for each Y.
 type pauli struct {
 	flips, signs uint64
 	ys           int
@@ -66,8 +67,8 @@ func newPauli(text string, place []int) (p pauli) {
 	return p
 }
 
-// flags returns the word of the string behind its signs: i^ys is 1, i, -1 or -i, and i times a number has
-// the negative imaginary part as its real part.
+// flags returns the word of the string behind its signs: i^ys is 1, i, -1 or -i, and i times a
+// number has the negative imaginary part as its real part.
 func (p pauli) flags() uint64 {
 	const imaginary, negative = quantumset.ExpectImaginary, quantumset.ExpectNegative
 	return [4]uint64{0, imaginary | negative, negative, imaginary}[p.ys%4]

@@ -15,8 +15,8 @@ type Explanation struct {
 	// Bytes is the memory of the state, with the sums of its weights.
 	Bytes  int64
 	Passes []PassInfo
-	// Trajectories reports whether the circuit measures before its end, or resets: it runs once for each
-	// shot.
+	// Trajectories reports whether the circuit measures before its end, or resets: it runs once for
+	// each shot.
 	Trajectories bool
 }
 
@@ -31,8 +31,8 @@ type PassInfo struct {
 	Time time.Duration
 }
 
-// Bytes returns the memory on the device of some states that have as many qubits, in bytes: amplitudes and
-// the sums of their weights. A simulator needs a few MiB beside them.
+// Bytes returns the memory on the device of some states that have as many qubits, in bytes:
+// amplitudes and the sums of their weights. A simulator needs a few MiB beside them.
 func Bytes(states int64, qubits int) int64 { return bytesOf(states, rowQubits(qubits)) }
 
 // Explain returns the passes of a circuit, without a device.
@@ -54,8 +54,8 @@ func Explain(c *circuit.Circuit) (*Explanation, error) {
 	return e, nil
 }
 
-// Rates of an H200 by which a pass is predicted, in a second: the bytes of a copy, and operations of 132
-// multiprocessors with 128 lanes at 1.7 GHz; a fifth of it is lost.
+// Rates of an H200 by which a pass is predicted, in a second: the bytes of a copy, and operations
+// of 132 multiprocessors with 128 lanes at 1.7 GHz; a fifth of it is lost.
 const (
 	rateBytes      = 4.2e12
 	rateOperations = 132 * 128 * 1.7e9 * 0.8

@@ -58,8 +58,8 @@ func multiply(b, a circuit.Matrix) circuit.Matrix {
 	}
 }
 
-// clean replaces parts that are 0, 1 or -1 but for the rounding of angles, so that matrices have the
-// class that they have on paper. float32 does not see the difference.
+// clean replaces parts that are 0, 1 or -1 but for the rounding of angles, so that matrices have
+// the class that they have on paper. float32 does not see the difference.
 func clean(m circuit.Matrix) circuit.Matrix {
 	const rounding = 1e-15
 	part := func(v float64) float64 {
@@ -103,8 +103,8 @@ func known(u *circuit.Unitary) bool {
 	return true
 }
 
-// newGate returns a gate of one unitary without a condition. The class of a gate that depends on inputs
-// follows from its form and not from their values, so that all rows have one plan.
+// newGate returns a gate of one unitary without a condition. The class of a gate that depends on
+// inputs follows from its form and not from their values, so that all rows have one plan.
 func newGate(u *circuit.Unitary, target int, controls, values uint64) (gate, error) {
 	g := gate{Gate: plan.Gate{Target: target, Controls: controls, Values: values}}
 	if known(u) {

@@ -13,7 +13,8 @@ import (
 type program struct {
 	qubits   int // of a row
 	segments []segment
-	// place is the bit of an index that each qubit is in the end: qubits that are swapped change names.
+	// place is the bit of an index that each qubit is in the end: qubits that are swapped change
+	// names.
 	place []int
 	// reads are the bits that are read in the end, by the bit of an index; quantumset.NoPlace: none.
 	reads []uint32
@@ -34,8 +35,8 @@ type segment struct {
 	gates   []gate
 	passes  []plan.Pass
 	recipes *recipes // of the matrices in slots
-	// event is a measurement before the end of the circuit, or a reset; nil in the last segment. target is
-	// the bit of an index.
+	// event is a measurement before the end of the circuit, or a reset; nil in the last segment.
+	// target is the bit of an index.
 	event  *circuit.Op
 	target int
 }
@@ -60,8 +61,8 @@ func (p *program) rowBytes() (n int64) {
 type lowering struct {
 	program
 	inputs int
-	// last is for each bit of an index one more than the gate of the segment that is the last one on it; 0:
-	// there is none. alone is the same if the gate is on no other bit, and else 0.
+	// last is for each bit of an index one more than the gate of the segment that is the last one on
+	// it; 0: there is none. alone is the same if the gate is on no other bit, and else 0.
 	last, alone []int
 	// turned is for each bit one more than the last gate that is not diagonal on it. diagonals are the
 	// known diagonal gates, one more than each.
@@ -96,8 +97,8 @@ func (d *diagonal) reads() uint64 {
 // single makes a pass of each gate, which tests compare with plans.
 type lowerOptions struct{ single, fresh bool }
 
-// lower makes the program of a valid circuit on a state in which qubit q is bit place[q] of an index of
-// that many qubits.
+// lower makes the program of a valid circuit on a state in which qubit q is bit place[q] of an
+// index of that many qubits.
 func lower(c *circuit.Circuit, place []int, qubits int, o lowerOptions) (*program, error) {
 	l := lowering{program: program{qubits: qubits, place: append([]int{}, place...)}, inputs: len(c.Inputs)}
 	l.last, l.alone, l.turned = make([]int, qubits), make([]int, qubits), make([]int, qubits)
@@ -131,8 +132,8 @@ func lower(c *circuit.Circuit, place []int, qubits int, o lowerOptions) (*progra
 	return &l.program, nil
 }
 
-// finals marks the measurements after which nothing depends on their qubit or their bit: they are read
-// from the last state.
+// finals marks the measurements after which nothing depends on their qubit or their bit: they are
+// read from the last state.
 func finals(c *circuit.Circuit) []bool {
 	final := make([]bool, len(c.Ops))
 	var qubits, read uint64 // that later operations use
@@ -269,8 +270,8 @@ func (l *lowering) note(at int) {
 	}
 }
 
-// merge puts a diagonal gate into one of the same qubits before it, if nothing but diagonal gates of these
-// qubits is between them. It reports whether it has.
+// merge puts a diagonal gate into one of the same qubits before it, if nothing but diagonal gates
+// of these qubits is between them. It reports whether it has.
 func (l *lowering) merge(g *gate) bool {
 	d, ok := g.diagonal()
 	at := l.diagonals[d]
@@ -298,8 +299,8 @@ func (l *lowering) touch(qubits uint64, gate int) {
 	}
 }
 
-// conjugate leaves out a CX and the same CX before it, if there is only a diagonal gate of the target
-// between them, which becomes one of the parity of both qubits. It reports whether it has.
+// conjugate leaves out a CX and the same CX before it, if there is only a diagonal gate of the
+// target between them, which becomes one of the parity of both qubits. It reports whether it has.
 func (l *lowering) conjugate(g *gate) bool {
 	s, none := l.segment(), gate{}
 	at := l.last[g.Target]

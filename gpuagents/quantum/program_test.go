@@ -79,8 +79,8 @@ func TestLower(t *testing.T) {
 	}
 }
 
-// TestParity compares circuits of diagonal gates between CX gates with the obvious simulator, with known
-// angles and with angles of inputs.
+// TestParity compares circuits of diagonal gates between CX gates with the obvious simulator, with
+// known angles and with angles of inputs.
 func TestParity(t *testing.T) {
 	s, r := open(t, Options{}), rand.New(rand.NewPCG(31, 32))
 	for i := range testkit.Of(200, 40) {

@@ -31,8 +31,9 @@ type Processor interface {
 	PrepareState(ctx context.Context, classical []float32, how Encoding) (State, error)
 	// Run applies a circuit without inputs, which has as many qubits as the state.
 	Run(ctx context.Context, s State, c *circuit.Circuit) error
-	// Measure reads the state a number of times, from 1 to MaxShots. The state stays. A reading has the
-	// bits of the last circuit that ran on the state, or a bit for each qubit if it does not measure.
+	// Measure reads the state a number of times, from 1 to MaxShots. The state stays. A reading has
+	// the bits of the last circuit that ran on the state, or a bit for each qubit if it does not
+	// measure.
 	Measure(ctx context.Context, s State, shots int, seed uint64) (Counts, error)
 	// Expect returns the expectation values of Pauli strings: a letter I, X, Y or Z for each qubit.
 	Expect(ctx context.Context, s State, paulis []string) ([]float64, error)

@@ -132,8 +132,8 @@ func (n *bench) copy() float64 {
 	})
 }
 
-// BenchmarkGate: the time of one gate, and copy-% is its share of the rate of a copy. A controlled gate
-// has the share of a gate.
+// BenchmarkGate: the time of one gate, and copy-% is its share of the rate of a copy. A controlled
+// gate has the share of a gate.
 func BenchmarkGate(b *testing.B) {
 	n := newBench(b, 0)
 	copied := n.copy()
@@ -168,8 +168,8 @@ func BenchmarkGate(b *testing.B) {
 	}
 }
 
-// BenchmarkCircuit: large circuits, planned and gate by gate. passes-% is the rate of the passes as a
-// share of the rate of a copy.
+// BenchmarkCircuit: large circuits, planned and gate by gate. passes-% is the rate of the passes as
+// a share of the rate of a copy.
 func BenchmarkCircuit(b *testing.B) {
 	layers := func(depth int) func(c *builder) *builder {
 		return func(c *builder) *builder {
@@ -283,9 +283,9 @@ func BenchmarkExpect(b *testing.B) {
 	}
 }
 
-// BenchmarkSmall: circuits of 10 qubits and 100 gates, each with angles of its own, and their expectation
-// values. device-ms is the time of the passes, and TB/s-shared the bytes that a gate would read and write
-// in shared memory, of each gate by itself: an H200 has some 30.
+// BenchmarkSmall: circuits of 10 qubits and 100 gates, each with angles of its own, and their
+// expectation values. device-ms is the time of the passes, and TB/s-shared the bytes that a gate
+// would read and write in shared memory, of each gate by itself: an H200 has some 30.
 func BenchmarkSmall(b *testing.B) {
 	const qubits, gates = 10, 100
 	d := opentest.Open(b, *opentest.Name, cuda.Options{})

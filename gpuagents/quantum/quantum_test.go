@@ -151,8 +151,8 @@ func (b *builder) check(s *Simulator, what string) {
 	}
 }
 
-// TestEveryTarget: each gate on every target, with every control, of registers of 1 to 14 qubits, beside
-// the obvious simulator, with and without a plan.
+// TestEveryTarget: each gate on every target, with every control, of registers of 1 to 14 qubits,
+// beside the obvious simulator, with and without a plan.
 func TestEveryTarget(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, unplanned := range []bool{false, true} {
@@ -315,8 +315,8 @@ func plainExpect(state []complex128, paulis string) float64 {
 	return real(sum)
 }
 
-// TestSameBits: the state and the shots of a circuit have the same bits on the device of the tests and on
-// the host device, whatever the number of blocks is.
+// TestSameBits: the state and the shots of a circuit have the same bits on the device of the tests
+// and on the host device, whatever the number of blocks is.
 func TestSameBits(t *testing.T) {
 	host, err := New(opentest.Open(t, "host", cuda.Options{}), Options{})
 	testkit.NoError(t, "New", err)

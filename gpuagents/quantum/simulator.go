@@ -25,8 +25,8 @@ type Options struct {
 	Seed uint64
 }
 
-// Simulator is a Processor on a device. Its methods may be called from several goroutines at once, and
-// run one after the other. The caller closes it, after its states and before the device.
+// Simulator is a Processor on a device. Its methods may be called from several goroutines at once,
+// and run one after the other. The caller closes it, after its states and before the device.
 type Simulator struct {
 	d device.Device
 	o Options
@@ -37,8 +37,8 @@ type Simulator struct {
 	stream device.Stream
 	closed bool
 
-	// blocks is the most blocks of a launch. On the host device a block prepares its work, so that few of
-	// them are faster.
+	// blocks is the most blocks of a launch. On the host device a block prepares its work, so that few
+	// of them are faster.
 	blocks uint64
 
 	tile, matrix, weight, sample, pauli device.Kernel
@@ -150,8 +150,8 @@ func bytesOf(rows int64, qubits int) int64 {
 	return 8*v.amplitudes() + 8*v.runs() + 8*v.rows*v.groups()
 }
 
-// room returns ErrRoom if a state of this many qubits does not fit, before anything is allocated. It is a
-// device.ErrOutOfMemory too if other work has the memory of the device.
+// room returns ErrRoom if a state of this many qubits does not fit, before anything is allocated.
+// It is a device.ErrOutOfMemory too if other work has the memory of the device.
 func (s *Simulator) room(qubits int) error {
 	free, total, err := s.d.Memory()
 	if err != nil {

@@ -124,9 +124,9 @@ func identity(n int) []int {
 	return place
 }
 
-// Run implements Processor. A measurement before the end of the circuit, and a reset, leave the state
-// at the value that was read; the numbers are of Options.Seed and of the number of the run of the state.
-// A failed run leaves a state that can only be closed.
+// Run implements Processor. A measurement before the end of the circuit, and a reset, leave the
+// state at the value that was read; the numbers are of Options.Seed and of the number of the run of
+// the state. A failed run leaves a state that can only be closed.
 func (s *Simulator) Run(ctx context.Context, st State, c *circuit.Circuit) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -297,7 +297,8 @@ func (s *Simulator) Amplitudes(ctx context.Context, st State) (all []complex64, 
 	return t.v.read(ctx, 0, 1, t.place)
 }
 
-// Probabilities returns the squared absolute values of the amplitudes of a state of at most 28 qubits.
+// Probabilities returns the squared absolute values of the amplitudes of a state of at most 28
+// qubits.
 func (s *Simulator) Probabilities(ctx context.Context, st State) ([]float32, error) {
 	all, err := s.Amplitudes(ctx, st)
 	if err != nil {
@@ -314,7 +315,8 @@ func probabilities(all []complex64) []float32 {
 	return p
 }
 
-// Norm returns the sum of the squared absolute values of the amplitudes, which is 1 but for rounding.
+// Norm returns the sum of the squared absolute values of the amplitudes, which is 1 but for
+// rounding.
 func (s *Simulator) Norm(ctx context.Context, st State) (norm float64, err error) {
 	t, done, err := s.use(ctx, st)
 	if err != nil {

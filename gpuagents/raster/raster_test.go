@@ -177,8 +177,8 @@ func TestPictureOfPagedAgents(t *testing.T) {
 	}
 }
 
-// TestPictureOfVotes: agents that have never voted do not count, and a variable of groups has a unit
-// for each group.
+// TestPictureOfVotes: agents that have never voted do not count, and a variable of groups has a
+// unit for each group.
 func TestPictureOfVotes(t *testing.T) {
 	const n = 64 * 100
 	a, s := open(t, opentest.Device(t), "leaky", map[string]float64{"threshold": 0.5}, n,

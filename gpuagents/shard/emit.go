@@ -9,7 +9,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Emissions stores the decisions that rules of swarms emit. jobs/natsq/gateway.Emissions implements it.
+// Emissions stores the decisions that rules of swarms emit. jobs/natsq/gateway.Emissions implements
+// it.
 type Emissions interface {
 	// Emit stores an emission of the swarm under a key, unless it is stored, and returns when it
 	// is. Emissions of a swarm come in the order of its log, also from a former holder of the

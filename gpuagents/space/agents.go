@@ -70,9 +70,9 @@ func (x *Box) value(column int, word uint32) float32 {
 	return float32(float64(math.Float32frombits(word)) * x.o.Radius)
 }
 
-// Set gives agents their positions and, of boids, their velocities: Width values each, in the unit of
-// the box. Of an agent that is there several times, the last values count. A component of a velocity is
-// at most a radius for a tick. Agents of a colony become alive.
+// Set gives agents their positions and, of boids, their velocities: Width values each, in the unit
+// of the box. Of an agent that is there several times, the last values count. A component of a
+// velocity is at most a radius for a tick. Agents of a colony become alive.
 func (x *Box) Set(ctx context.Context, ids []uint32, values []float32) error {
 	width := x.Width()
 	if len(values) != width*len(ids) {
@@ -109,8 +109,8 @@ func (x *Box) Set(ctx context.Context, ids []uint32, values []float32) error {
 	return nil
 }
 
-// Get returns the votes of agents, which are their states, and Width values of each. It makes no page
-// and changes none.
+// Get returns the votes of agents, which are their states, and Width values of each. It makes no
+// page and changes none.
 func (x *Box) Get(ctx context.Context, ids []uint32) (votes []byte, values []float32, err error) {
 	if votes, err = x.Columns.Get(ctx, ids); err != nil {
 		return nil, nil, err

@@ -59,10 +59,10 @@ func (o Options) check(cell *cells.Addressed) error {
 	return nil
 }
 
-// Box is the agents of the cell boids, circles or colony in a box, with ids from 0 on. Their initial
-// positions are random. Its pages are all on the device. The device also has two lists of the agents
-// and the bins of the box. Between two calls the state is in the pages. A tick depends on the state
-// and on Options alone.
+// Box is the agents of the cell boids, circles or colony in a box, with ids from 0 on. Their
+// initial positions are random. Its pages are all on the device. The device also has two lists of
+// the agents and the bins of the box. Between two calls the state is in the pages. A tick depends
+// on the state and on Options alone.
 //
 // One goroutine uses a Box at a time; its owner closes it before the device. After an error of the
 // device, a gpubatch.ErrDevice, and after the end of a context, the state is undefined.
@@ -86,8 +86,8 @@ type Box struct {
 
 // New makes a box with pages that take the budget b, which must have room for all of them on the
 // device. The pages are not open: the caller opens Memory, empty or with a checkpoint, before the
-// first call. cell is boids, circles or colony. A *field.RoomError says that the device has no room for the
-// lists.
+// first call. cell is boids, circles or colony. A *field.RoomError says that the device has no room
+// for the lists.
 func New(d device.Device, b *pages.Budget, cell *cells.Addressed, o Options) (x *Box, err error) {
 	if x, err = plan(cell, o); err != nil {
 		return nil, err
@@ -173,8 +173,8 @@ func (x *Box) beside() []sized {
 	return all
 }
 
-// Beside returns what a box of a cell has on the device beside its pages, in bytes; 0 for options that
-// do not fit together.
+// Beside returns what a box of a cell has on the device beside its pages, in bytes; 0 for options
+// that do not fit together.
 func Beside(cell *cells.Addressed, o Options) int64 {
 	x, err := plan(cell, o)
 	if err != nil {

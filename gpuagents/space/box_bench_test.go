@@ -19,10 +19,11 @@ var (
 	benchRuns = flag.Int("runs", 200, "ticks that a benchmark measures")
 )
 
-// BenchmarkCircles measures ticks of the benchmark of circles that the authors of FLAME GPU 2 publish: a
-// radius of 2 and a density of 1 in three dimensions, 1,000,000 agents in a box of 100 x 100 x 100, which
-// is not periodic, and 200 ticks from random places on (github.com/FLAMEGPU/FLAMEGPU2-circles-benchmark).
-// Further cases have two to four times the density in a smaller box.
+// BenchmarkCircles measures ticks of the benchmark of circles that the authors of FLAME GPU 2
+// publish: a radius of 2 and a density of 1 in three dimensions, 1,000,000 agents in a box of 100 x
+// 100 x 100, which is not periodic, and 200 ticks from random places on
+// (github.com/FLAMEGPU/FLAMEGPU2-circles-benchmark). Further cases have two to four times the
+// density in a smaller box.
 //
 // Before that, all bits of the state after ticks of a smaller box are compared with the host
 // device. Each tick is measured on the device, with its sort. tick-us is the mean of all ticks, as
@@ -103,7 +104,8 @@ func benchTicks(b *testing.B, x *Box) {
 	us := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 	first, last := us(ticks[0]), us(ticks[len(ticks)-1])
 	slices.Sort(sorts)
-	// A run of ticks as a swarm makes it: one entry, with what it reads from the pages and writes there.
+	// A run of ticks as a swarm makes it: one entry, with what it reads from the pages and writes
+	// there.
 	began := time.Now()
 	_, err := x.Tick(b.Context(), b.Context(), *benchRuns, 64)
 	ok(b, err)
@@ -118,7 +120,8 @@ func benchTicks(b *testing.B, x *Box) {
 	b.ReportMetric(float64(x.Len())/mean/1e3, "agent-steps/ns")
 }
 
-// compare makes ticks of a smaller box on the device and on the host device, and compares all state.
+// compare makes ticks of a smaller box on the device and on the host device, and compares all
+// state.
 func compare(b *testing.B, d device.Device, cell string, p params, nearest int) {
 	b.Helper()
 	host, err := cuda.Open(b.Context(), "host", cuda.Options{})

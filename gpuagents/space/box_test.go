@@ -234,8 +234,8 @@ func (f *flock) walk(places [][3]uint32, velocities [][3]int32, i, k int, by flo
 	places[i][k] = uint32(to)
 }
 
-// TestBox compares random boxes with agents that look at all others, over many pages, with ticks of all
-// numbers and writes between them.
+// TestBox compares random boxes with agents that look at all others, over many pages, with ticks of
+// all numbers and writes between them.
 func TestBox(t *testing.T) {
 	d, r, met := openDevice(t), rand.New(rand.NewPCG(1, 51)), 0
 	for range testkit.Of(120, 40) {
@@ -416,7 +416,8 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-// TestRoom: a box for whose lists the device has no room is refused, with the cure, and leaves nothing.
+// TestRoom: a box for whose lists the device has no room is refused, with the cure, and leaves
+// nothing.
 func TestRoom(t *testing.T) {
 	_, err := New(openSmall(t, 8<<20), nil, cellOf(t, cells.BoidsName, 3, 1, nil), Options{
 		Agents: 100_000, Sides: []float64{100, 100, 100}, Radius: 2,

@@ -12,8 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 )
 
-// colony is the memory of a box for agents that die and give birth. Agents in state 0 are free: they
-// are the slots for births.
+// colony is the memory of a box for agents that die and give birth. Agents in state 0 are free:
+// they are the slots for births.
 type colony struct {
 	// flags has a word for each agent. places is a prefix sum: the index of each agent of one state in
 	// the list of these agents. born is the same for the agents that give birth. slots are the free

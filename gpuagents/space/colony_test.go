@@ -112,8 +112,8 @@ func lost(t *testing.T, x *Box) (n int) {
 	return n
 }
 
-// TestColony compares random colonies with beings one by one: in boxes of two and three dimensions, of
-// many pages, that grow until there is no room, and that die out.
+// TestColony compares random colonies with beings one by one: in boxes of two and three dimensions,
+// of many pages, that grow until there is no room, and that die out.
 func TestColony(t *testing.T) {
 	d, r := openDevice(t), rand.New(rand.NewPCG(5, 4))
 	full, gone, dropped := 0, 0, 0
@@ -199,8 +199,8 @@ func countAlive(alive []bool) (n uint64) {
 	return n
 }
 
-// TestColonyMean: without neighbours in reach, a colony whose agents give birth and die at the same rates
-// as a branching process grows as that does: by 1 + birth*(1-death) - death in a tick.
+// TestColonyMean: without neighbours in reach, a colony whose agents give birth and die at the same
+// rates as a branching process grows as that does: by 1 + birth*(1-death) - death in a tick.
 func TestColonyMean(t *testing.T) {
 	cell := cellOf(t, cells.ColonyName, 2, 100, params{"birth": 0.1, "death": 0.04, "first": 20_000, "room": 1e6})
 	x := open(t, openDevice(t), cell, Options{Agents: 100_000, Sides: []float64{4000, 4000}, Radius: 1, Periodic: true})

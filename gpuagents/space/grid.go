@@ -15,8 +15,8 @@ type grid struct {
 }
 
 const (
-	// fine is the bins of a radius on the first axis. A search goes over parts of the sorted list, one for
-	// each two other axes, which are 2+1/fine radii long.
+	// fine is the bins of a radius on the first axis. A search goes over parts of the sorted list, one
+	// for each two other axes, which are 2+1/fine radii long.
 	fine = 4
 	// most is the most bins for each agent, unless there are few agents.
 	most = 4
@@ -52,7 +52,8 @@ func gridOfWidth(o Options, reach int64, wide float64) grid {
 	return g
 }
 
-// all returns the number of bins. Sides have at most spaceset.MostRadii radii, and it is exact where it matters.
+// all returns the number of bins. Sides have at most spaceset.MostRadii radii, and it is exact
+// where it matters.
 func (g grid) all() int64 {
 	product := float64(g.n[0]) * float64(g.n[1]) * float64(g.n[2])
 	if product > 1<<62 {
@@ -80,8 +81,8 @@ func (x *Box) axes(f func(radii float64) float64) [3]float64 {
 
 const steps = 1 << 32
 
-// scale returns the steps of a position in radii, rounded up so that an agent that is near on the device
-// is nearer than a radius.
+// scale returns the steps of a position in radii, rounded up so that an agent that is near on the
+// device is nearer than a radius.
 func (x *Box) scale() [3]float64 {
 	return x.axes(func(radii float64) float64 { return radii / steps * (1 + 1.0/(1<<20)) })
 }
@@ -115,8 +116,8 @@ func (x *Box) circles(count bool) spaceset.CirclesArgs {
 	return a
 }
 
-// fastest returns the highest component of a first velocity, in units, so that the speed is at most the
-// highest; 0: agents have no velocity.
+// fastest returns the highest component of a first velocity, in units, so that the speed is at most
+// the highest; 0: agents have no velocity.
 func (x *Box) fastest() uint32 {
 	if !x.cell.IsBoids() {
 		return 0

@@ -11,8 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
 )
 
-// shape returns the columns and rows of a picture of at most a number of cells, which are about squares
-// of the first two axes.
+// shape returns the columns and rows of a picture of at most a number of cells, which are about
+// squares of the first two axes.
 func (x *Box) shape(cells int) (columns, rows int) {
 	ratio := x.o.Sides[0] / x.o.Sides[1]
 	columns = max(1, min(cells, int(math.Sqrt(float64(cells)*ratio))))

@@ -8,8 +8,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
 )
 
-// TestBoxPicture: each cell has the agents whose places are in it, the first row at the far end of the
-// second axis, and a picture changes nothing.
+// TestBoxPicture: each cell has the agents whose places are in it, the first row at the far end of
+// the second axis, and a picture changes nothing.
 func TestBoxPicture(t *testing.T) {
 	d := openDevice(t)
 	for dims, sides := range map[int][]float64{2: {40, 10}, 3: {10, 30, 20}} {

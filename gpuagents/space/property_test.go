@@ -19,8 +19,8 @@ func putWords(t testing.TB, x *Box, column int, w []uint32) {
 	}
 }
 
-// TestTranslation: agents that are moved together in a periodic box stay the same to each other, to the
-// bit, and so do agents whose axes are exchanged.
+// TestTranslation: agents that are moved together in a periodic box stay the same to each other, to
+// the bit, and so do agents whose axes are exchanged.
 func TestTranslation(t *testing.T) {
 	if testing.Short() {
 		t.Skip("many boxes are slow under the race detector")
@@ -159,8 +159,8 @@ func TestInside(t *testing.T) {
 	})
 }
 
-// TestNearest: agents that hear the nearest of a number that nobody has within the radius move as agents
-// that hear all of them, to the bit. Agents that hear one other do not.
+// TestNearest: agents that hear the nearest of a number that nobody has within the radius move as
+// agents that hear all of them, to the bit. Agents that hear one other do not.
 func TestNearest(t *testing.T) {
 	d := openDevice(t)
 	run := func(nearest int) (all []float32) {
@@ -180,9 +180,9 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// TestTopological: agents that hear the nearest others steer by who is near, however far that is. A flock
-// that is spread to twice the size, within the radius, keeps its directions without separation and
-// cohesion, to the bit, while one whose agents hear all within the radius does not.
+// TestTopological: agents that hear the nearest others steer by who is near, however far that is. A
+// flock that is spread to twice the size, within the radius, keeps its directions without
+// separation and cohesion, to the bit, while one whose agents hear all within the radius does not.
 func TestTopological(t *testing.T) {
 	d := openDevice(t)
 	for nearest, same := range map[int]bool{7: true, 0: false} {
@@ -209,8 +209,8 @@ func TestTopological(t *testing.T) {
 	}
 }
 
-// TestFlock: boids that begin in all directions fly in one. The length of their mean velocity, as a part
-// of their mean speed, is about 0 at first, and near 1 then. Without alignment it stays low.
+// TestFlock: boids that begin in all directions fly in one. The length of their mean velocity, as a
+// part of their mean speed, is about 0 at first, and near 1 then. Without alignment it stays low.
 // They also do so if they hear the nearest seven alone.
 func TestFlock(t *testing.T) {
 	d := openDevice(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
 )
 
-// Tick makes count ticks and returns the agents in each state after the last one. After each most ticks it
-// waits for them with the context wait, and checks ctx.
+// Tick makes count ticks and returns the agents in each state after the last one. After each most
+// ticks it waits for them with the context wait, and checks ctx.
 func (x *Box) Tick(ctx, wait context.Context, count, most int) (tally []uint64, err error) {
 	if err := x.Begin(wait, count, most, x.ready); err != nil {
 		return nil, err
@@ -64,8 +64,8 @@ func (x *Box) store() error {
 	}.Args())
 }
 
-// launch puts a tick of the list into the stream. If count is set, it adds the agents in each state to
-// the tally.
+// launch puts a tick of the list into the stream. If count is set, it adds the agents in each state
+// to the tally.
 func (x *Box) launch(count bool) error {
 	return errors.Join(x.sort(x.Len()), x.step(count))
 }

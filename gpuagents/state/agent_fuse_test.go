@@ -417,8 +417,8 @@ func TestVotesAfterRestore(t *testing.T) {
 }
 
 // TestFuseHalves: a fusion that the device has no room to make in one pass goes in windows, in
-// smaller ones if there is too little room for those, and one for which there is none is an error of
-// the device that has changed nothing.
+// smaller ones if there is too little room for those, and one for which there is none is an error
+// of the device that has changed nothing.
 func TestFuseHalves(t *testing.T) {
 	d := faults.New(openHost(t))
 	s := openPaged(t, d, nil, pagedTexts["gru"]).(*agentState)

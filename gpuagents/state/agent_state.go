@@ -158,8 +158,8 @@ func (s *agentState) Apply(ctx context.Context, e swarms.Entry) (Answer, error) 
 	return Answer{}, unknownKind(e)
 }
 
-// Decode implements State. The result may share the memory of data. It does not use the device, so it
-// may run while another goroutine applies a batch.
+// Decode implements State. The result may share the memory of data. It does not use the device, so
+// it may run while another goroutine applies a batch.
 func (s *agentState) Decode(data []byte) (Observations, error) {
 	o, err := batch.DecodeAgentObservations(data)
 	if err == nil {

@@ -79,8 +79,8 @@ func randomAgents(r *rand.Rand, agents, n, features int) *batch.AgentObservation
 	return o
 }
 
-// randomFor is randomAgents for a cell: with an embedding the numbers of rows, and with items an item
-// or none for each observation, in most entries.
+// randomFor is randomAgents for a cell: with an embedding the numbers of rows, and with items an
+// item or none for each observation, in most entries.
 func randomFor(r *rand.Rand, agents, n int, cell *cells.Addressed) *batch.AgentObservations {
 	o := randomAgents(r, agents, n, cell.Width())
 	if cell.Rows > 0 {

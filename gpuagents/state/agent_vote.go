@@ -69,7 +69,8 @@ func (s *agentState) vote(ctx context.Context, data []byte) (Answer, error) {
 	return Answer{Kind: swarms.EntryVoted, Data: data, Voted: &voted}, err
 }
 
-// measure draws the ballots of a round. The end of ctx interrupts it only between two sets of pages.
+// measure draws the ballots of a round. The end of ctx interrupts it only between two sets of
+// pages.
 func (s *agentState) measure(ctx context.Context, round uint64) error {
 	if s.memory.Resident() {
 		ctx = context.WithoutCancel(ctx)
@@ -77,8 +78,8 @@ func (s *agentState) measure(ctx context.Context, round uint64) error {
 	return s.agents.Measure(ctx, round)
 }
 
-// elect answers a vote whose leader is elected by the voters for the winner. The leader of the outcome
-// stays if it is one of them. The end of ctx interrupts it only between two sets of pages.
+// elect answers a vote whose leader is elected by the voters for the winner. The leader of the
+// outcome stays if it is one of them. The end of ctx interrupts it only between two sets of pages.
 func (s *agentState) elect(ctx context.Context, rule consensus.Rule, round uint64) (Answer, error) {
 	if s.memory.Resident() {
 		ctx = context.WithoutCancel(ctx)
@@ -139,8 +140,8 @@ func (s *agentState) outcome() (Answer, error) {
 	return Answer{Kind: swarms.EntryOutcome, Data: data}, err
 }
 
-// hearing is what the agents of a swarm hear: values that they take as inputs of each step, behind the
-// features.
+// hearing is what the agents of a swarm hear: values that they take as inputs of each step, behind
+// the features.
 type hearing []string
 
 func (h hearing) leader() bool { return slices.Contains(h, swarm.HearLeader) }

@@ -110,8 +110,8 @@ type agentPart struct {
 	survey   *agents.Survey // of a long entry
 }
 
-// NewBatch implements State. All batches of a state share its ranking and its surveyor, so one batch
-// is filled at a time.
+// NewBatch implements State. All batches of a state share its ranking and its surveyor, so one
+// batch is filled at a time.
 func (s *agentState) NewBatch() Batch { return &agentBatch{s: s} }
 
 func (m *agentBatch) Add(o Observations) {

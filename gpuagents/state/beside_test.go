@@ -35,8 +35,8 @@ var besideTexts = map[string]string{
 	"sir, 2":    "agents: 70001\ncell: {kind: sir}\nneighbours: {random: {degree: 3}}\ndevices: 2\n",
 }
 
-// TestBeside: what a specification says that ticks need beside the pages is what they allocate, to the
-// byte. A budget or a device with a byte less refuses the swarm, the budget with both numbers.
+// TestBeside: what a specification says that ticks need beside the pages is what they allocate, to
+// the byte. A budget or a device with a byte less refuses the swarm, the budget with both numbers.
 func TestBeside(t *testing.T) {
 	files := fstest.MapFS{
 		"plain.csv": {Data: []byte("0,1\n5,1\n1,0\n")}, "weights.csv": {Data: []byte("0 1 0.5\n1 2 1\n")},
@@ -87,8 +87,8 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// TestPeerBytes: a further device of a network of neurons has the links to its neurons, also where the
-// edges are elsewhere, and none if the specification does not ask for one.
+// TestPeerBytes: a further device of a network of neurons has the links to its neurons, also where
+// the edges are elsewhere, and none if the specification does not ask for one.
 func TestPeerBytes(t *testing.T) {
 	for text, least := range map[string]int64{
 		"cell: {kind: lif}\nagents: 9000\nneighbours: {random: {degree: 40}}\ndevices: 2":              4500 * 40 * 4,

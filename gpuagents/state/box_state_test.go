@@ -39,8 +39,8 @@ func boxStates(t *testing.T, s State) []byte {
 }
 
 // TestBoxState applies a log to boids in one process, and in processes that end and go on from a
-// checkpoint, with replays of the rest of the log. They agree to the bit, and nobody is lost. Agents of
-// a colony die and are born meanwhile.
+// checkpoint, with replays of the rest of the log. They agree to the bit, and nobody is lost.
+// Agents of a colony die and are born meanwhile.
 func TestBoxState(t *testing.T) {
 	for name, text := range map[string]string{
 		"boids": boxText, "colony": colonyText,

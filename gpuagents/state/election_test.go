@@ -127,8 +127,8 @@ func TestElectedLeader(t *testing.T) {
 	}
 }
 
-// TestElectionFails: an election that fails or that a drain ends leaves no bids and no round behind,
-// and answers as one that did not fail.
+// TestElectionFails: an election that fails or that a drain ends leaves no bids and no round
+// behind, and answers as one that did not fail.
 func TestElectionFails(t *testing.T) {
 	for _, frames := range []int{0, 2} {
 		d := faults.New(openHost(t))
@@ -178,8 +178,8 @@ func TestElectionFails(t *testing.T) {
 	}
 }
 
-// TestElectionOfWrittenVotes: a vote is refused while groups count votes that their agents do not have,
-// as in pages that a program has written, and not after a tick.
+// TestElectionOfWrittenVotes: a vote is refused while groups count votes that their agents do not
+// have, as in pages that a program has written, and not after a tick.
 func TestElectionOfWrittenVotes(t *testing.T) {
 	s := openElected(t, openHost(t), votedTexts["gru h7"], 1, 0).each[0]
 	page := make([]byte, testPage)
@@ -201,8 +201,8 @@ func TestElectionOfWrittenVotes(t *testing.T) {
 //go:embed testdata/votes-before-elections.txt
 var votesBefore string
 
-// TestVotesOfEarlierVersions: a log of an earlier version, which elects nobody, replays to the answers
-// and the agents that it had.
+// TestVotesOfEarlierVersions: a log of an earlier version, which elects nobody, replays to the
+// answers and the agents that it had.
 func TestVotesOfEarlierVersions(t *testing.T) {
 	d, r := openHost(t), rand.New(rand.NewPCG(61, 1))
 	const agents = 330

@@ -23,9 +23,9 @@ import (
 const graphText = "name: x\naddressed: agent\nagents: 9600\ncell: {kind: sir, params: {infection: 0.2}}\n" +
 	"neighbours: {ring: {reach: 3, rewire: 0.1}}\nseed: 7\n"
 
-// TestGraphState applies a log to an epidemic in one process, and in processes that end and go on from a
-// checkpoint, with replays of the rest of the log. They agree, nobody is lost, and nobody becomes
-// susceptible again.
+// TestGraphState applies a log to an epidemic in one process, and in processes that end and go on
+// from a checkpoint, with replays of the rest of the log. They agree, nobody is lost, and nobody
+// becomes susceptible again.
 func TestGraphState(t *testing.T) {
 	d, r, disk := openNamed(t, *opentest.Name), rand.New(rand.NewPCG(4, 3)), newDisk()
 	plain := openPaged(t, d, nil, graphText)
@@ -167,8 +167,8 @@ const izhikevichText = "name: x\naddressed: agent\nagents: 9600\n" +
 	"cell: {kind: izhikevich, params: {noise: 9, inhibitory: 0.2}}\nagents_per_group: 80\nneighbours: {random: " +
 	"{degree: 20}}\nfeatures: [current]\nseed: 7\n"
 
-// TestSpikingState: a network that goes on from a checkpoint in another process, with a replay of the rest
-// of the log, is the same as one that does not, to the spikes and potentials.
+// TestSpikingState: a network that goes on from a checkpoint in another process, with a replay of
+// the rest of the log, is the same as one that does not, to the spikes and potentials.
 func TestSpikingState(t *testing.T) {
 	for _, text := range []string{spikingText, izhikevichText} {
 		testSpikingState(t, text)

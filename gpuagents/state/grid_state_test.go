@@ -68,8 +68,8 @@ func gridStates(t testing.TB, s State) []byte {
 	return found.Vote
 }
 
-// TestGridState applies logs to a grid, and compares it with plain generations. Checkpoints, replays
-// of the rest of the log in another process, and resets are part of the logs.
+// TestGridState applies logs to a grid, and compares it with plain generations. Checkpoints,
+// replays of the rest of the log in another process, and resets are part of the logs.
 func TestGridState(t *testing.T) {
 	d, r, disk := openNamed(t, *opentest.Name), rand.New(rand.NewPCG(4, 2)), newDisk()
 	want := make([]byte, 9600)
@@ -298,7 +298,8 @@ func (s *stored) checkpoint() {
 	s.rest = nil
 }
 
-// restart ends the process. Another one continues from the checkpoint, and replays the rest of the log.
+// restart ends the process. Another one continues from the checkpoint, and replays the rest of the
+// log.
 func (s *stored) restart() {
 	s.end()
 	s.State, s.end = s.open()

@@ -155,9 +155,9 @@ type groupFusing struct {
 	row     []float32
 }
 
-// page adds the agents of a page. Its first group is number first of the shard. rounds has the round
-// of each group of the page; an agent of a group with round 0 has never stepped and is not counted.
-// f.columns has the variables of the embedding.
+// page adds the agents of a page. Its first group is number first of the shard. rounds has the
+// round of each group of the page; an agent of a group with round 0 has never stepped and is not
+// counted. f.columns has the variables of the embedding.
 func (f *groupFusing) page(l kernels.Layout, rounds []uint64, vars []int, first int) {
 	per := l.Slots * l.Agents
 	for slot := range min(l.Slots, f.has.Groups-first) {

@@ -101,8 +101,8 @@ func answerBytes(e kernels.Elem) int {
 	return e.Bytes()
 }
 
-// agentVariables reads the variables of agents of the shard. The embedding of an agent is copied from its
-// variables, in the order of cells.Bound.Embedding.
+// agentVariables reads the variables of agents of the shard. The embedding of an agent is copied
+// from its variables, in the order of cells.Bound.Embedding.
 func (s *groupState) agentVariables(ctx context.Context, ids []uint32) (*batch.AgentVariables, error) {
 	vars, place, err := s.variables(ctx, ids, false)
 	if err != nil {
@@ -119,7 +119,8 @@ func (s *groupState) agentVariables(ctx context.Context, ids []uint32) (*batch.A
 	return out, nil
 }
 
-// groupVariables reads the variables of groups of the shard. ids are valid, and the result shares their memory.
+// groupVariables reads the variables of groups of the shard. ids are valid, and the result shares
+// their memory.
 func (s *groupState) groupVariables(ctx context.Context, ids []uint32) (*batch.GroupVariables, error) {
 	vars, _, err := s.variables(ctx, ids, true)
 	return &batch.GroupVariables{Group: ids, Vars: vars}, err

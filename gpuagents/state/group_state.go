@@ -172,8 +172,8 @@ func (s *groupState) Apply(ctx context.Context, e swarms.Entry) (Answer, error) 
 	return s.question(ctx, e)
 }
 
-// Decode implements State. The result may share the memory of data. It does not use the device, so it
-// may run while another goroutine applies a batch.
+// Decode implements State. The result may share the memory of data. It does not use the device, so
+// it may run while another goroutine applies a batch.
 func (s *groupState) Decode(data []byte) (Observations, error) {
 	o, err := batch.DecodeObservations(data)
 	if err == nil {

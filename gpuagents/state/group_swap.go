@@ -77,8 +77,8 @@ func (s *groupState) groupBytes() (n int) {
 	return n
 }
 
-// groupParts returns the parts of the page of a group of the shard that have its state, with their buffers
-// in state, which has groupBytes bytes.
+// groupParts returns the parts of the page of a group of the shard that have its state, with their
+// buffers in state, which has groupBytes bytes.
 func (s *groupState) groupParts(group uint32, state []byte) (parts []pager.Part) {
 	page, slot := uint64(group)/uint64(s.layout.Slots), int(group)%s.layout.Slots
 	for i, v := range s.layout.Vars {

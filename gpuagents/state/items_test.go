@@ -145,7 +145,8 @@ func TestItemsDigest(t *testing.T) {
 	}
 }
 
-// TestItemsContinue: a swarm goes on from a snapshot of the same embedding and the same items alone.
+// TestItemsContinue: a swarm goes on from a snapshot of the same embedding and the same items
+// alone.
 func TestItemsContinue(t *testing.T) {
 	of := func(text string) *swarm.Spec {
 		spec, err := swarm.Parse("test.yaml", []byte(text))

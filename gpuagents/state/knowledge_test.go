@@ -60,11 +60,11 @@ func (s *sharded) learn(t testing.TB, l swarms.Learn) {
 }
 
 // TestKnowledge: a swarm of one shard and one of three have the same agents and nodes, and so has a
-// state that goes on from the pages of the first. A tick of several steps is as many ticks, and agents
-// that hear nothing of their group are others.
+// state that goes on from the pages of the first. A tick of several steps is as many ticks, and
+// agents that hear nothing of their group are others.
 //
-// Nodes are of groups, of runs of groups that do not end with pages, and by vote and by key, whose sums are
-// merged over the shards. Some learn.
+// Nodes are of groups, of runs of groups that do not end with pages, and by vote and by key, whose
+// sums are merged over the shards. Some learn.
 func TestKnowledge(t *testing.T) {
 	for _, nodes := range []string{
 		"merge: ema", "nodes: 3, merge: ema", "nodes: 12, merge: ema", "nodes: 33, merge: ema",
@@ -181,8 +181,8 @@ func testKnowledge(t *testing.T, some string) {
 	}
 }
 
-// TestSumsRefused: a swarm takes the sums of nodes that have agents of several shards, and needs them, and
-// takes none that its agents cannot have.
+// TestSumsRefused: a swarm takes the sums of nodes that have agents of several shards, and needs
+// them, and takes none that its agents cannot have.
 func TestSumsRefused(t *testing.T) {
 	d, store := openHost(t), openStore(t)
 	const agents = 330

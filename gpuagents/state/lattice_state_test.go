@@ -31,8 +31,8 @@ var forestText = "name: x\naddressed: agent\nseed: 99\ncell:\n  kind: custom\n  
 	strings.ReplaceAll(strings.TrimSpace(celltest.FireStep), "\n", "\n    ") + "\n" +
 	"neighbours: {width: 32, height: 15, depth: 20, periodic: true}\nvote: {candidates: [empty, tree, fire]}\n"
 
-// openCompiling opens the device of the flag. The host device gets kernels that are compiled for the
-// processor.
+// openCompiling opens the device of the flag. The host device gets kernels that are compiled for
+// the processor.
 func openCompiling(t testing.TB) device.Device {
 	t.Helper()
 	d := openNamed(t, *opentest.Name)
@@ -48,8 +48,8 @@ func closed(t testing.TB, s State) State {
 	return s
 }
 
-// TestLatticeState applies logs to a forest, and compares it with the plain one. Checkpoints, replays of the
-// rest of the log in another process, and resets are part of the logs.
+// TestLatticeState applies logs to a forest, and compares it with the plain one. Checkpoints,
+// replays of the rest of the log in another process, and resets are part of the logs.
 func TestLatticeState(t *testing.T) {
 	d, r, disk := openCompiling(t), rand.New(rand.NewPCG(6, 4)), newDisk()
 	want, made := make([]byte, forest.Len()), uint64(0)
@@ -186,8 +186,8 @@ func TestLatticeBatch(t *testing.T) {
 	}
 }
 
-// TestLatticeRefuses: what a custom cell on a grid does not take is refused with the cure, and changes
-// nothing.
+// TestLatticeRefuses: what a custom cell on a grid does not take is refused with the cure, and
+// changes nothing.
 func TestLatticeRefuses(t *testing.T) {
 	s := closed(t, openPaged(t, openCompiling(t), nil, mixText))
 	observe := func(id uint32, f ...float32) []byte {
@@ -210,8 +210,8 @@ func TestLatticeRefuses(t *testing.T) {
 	})
 }
 
-// TestLatticeCannotBeServed: the host device compiles nothing and says so, a step that is no CUDA C++ is
-// refused where the device compiles, and pages need room.
+// TestLatticeCannotBeServed: the host device compiles nothing and says so, a step that is no CUDA
+// C++ is refused where the device compiles, and pages need room.
 func TestLatticeCannotBeServed(t *testing.T) {
 	spec, err := swarm.Parse("test.yaml", []byte(forestText))
 	if err != nil {

@@ -16,9 +16,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// neighbourState is the State of a swarm whose agents have neighbours: they are on a grid, on a graph or in
-// a box, and have one shard. An observation sets the state of an agent and steps nothing. The goroutine that
-// serves the shard calls Apply, and another one may decode and fill batches meanwhile.
+// neighbourState is the State of a swarm whose agents have neighbours: they are on a grid, on a
+// graph or in a box, and have one shard. An observation sets the state of an agent and steps
+// nothing. The goroutine that serves the shard calls Apply, and another one may decode and fill
+// batches meanwhile.
 type neighbourState struct {
 	topology topology
 	texts    texts
@@ -30,14 +31,15 @@ type neighbourState struct {
 	pictures []raster.Var // that the topology draws itself
 }
 
-// topology is a set of agents with neighbours. Each agent has a one-byte state, which is also its vote.
+// topology is a set of agents with neighbours. Each agent has a one-byte state, which is also its
+// vote.
 type topology interface {
 	Len() int64
 	Layout() kernels.Layout
 	Memory() *pages.Memory
 	Device() device.Device
-	// Set applies values to some agents, as many to each as there are columns, and Get returns their states
-	// and as many values of each.
+	// Set applies values to some agents, as many to each as there are columns, and Get returns their
+	// states and as many values of each.
 	Set(ctx context.Context, ids []uint32, values []float32) error
 	Get(ctx context.Context, ids []uint32) (states []byte, values []float32, err error)
 	// Tick makes n steps and returns how many agents are in each state after the last one.
@@ -51,8 +53,8 @@ type texts struct {
 	cell, on string  // the cell, and where its agents are
 	expr     string  // an expression that users may ask instead
 	columns  []input // what an observation sets
-	// votes says that the value of an observation is the state of the agent. Else it has none before the
-	// next tick.
+	// votes says that the value of an observation is the state of the agent. Else it has none before
+	// the next tick.
 	votes bool
 }
 
@@ -124,8 +126,8 @@ func (s *neighbourState) Decode(data []byte) (Observations, error) {
 	return Observations{Agents: o}, err
 }
 
-// check returns a *jobs.Error for observations that do not fit the swarm: too many, of an agent that
-// is not there, or of a state that no agent has. Nothing is applied then.
+// check returns a *jobs.Error for observations that do not fit the swarm: too many, of an agent
+// that is not there, or of a state that no agent has. Nothing is applied then.
 func (s *neighbourState) check(o *batch.AgentObservations) error {
 	switch {
 	case len(o.Agent) > swarms.MaxAddressed:
@@ -236,8 +238,8 @@ func (m *neighbourBatch) Add(o Observations) {
 	m.values = append(m.values, o.Agents.Features...)
 }
 
-// Observe implements Batch. The vote of an agent is the state that it was given, or none, and groups
-// decide nothing.
+// Observe implements Batch. The vote of an agent is the state that it was given, or none, and
+// groups decide nothing.
 func (m *neighbourBatch) Observe(ctx context.Context) (answers []Answer, err error) {
 	if err := m.s.topology.Set(ctx, m.ids, m.values); err != nil {
 		return nil, err

@@ -25,8 +25,8 @@ func DevicesOf(s State) (names []string) {
 
 // New makes the state of a shard on a device, with pages that take the budget b. The memory of the
 // state is not open yet. The caller closes the state before the device. A *jobs.Error says what is
-// wrong with the record of the swarm, or that there is no room for it here. peers are further devices
-// that share ticks, for swarms with devices; see field.Peer.
+// wrong with the record of the swarm, or that there is no room for it here. peers are further
+// devices that share ticks, for swarms with devices; see field.Peer.
 func New(dev device.Device, b *pages.Budget, spec *swarm.Spec, p GroupRange, peers ...field.Peer) (State, error) {
 	if err := p.check(spec); err != nil {
 		return nil, err

@@ -13,8 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// TestLargeBase: entries that are applied together, and over several calls, decide on a base of 1e10 as
-// on a base of 0, from the values of the log in 64 bits.
+// TestLargeBase: entries that are applied together, and over several calls, decide on a base of
+// 1e10 as on a base of 0, from the values of the log in 64 bits.
 func TestLargeBase(t *testing.T) {
 	d := openNamed(t, *opentest.Name)
 	run := func(base float64) (scores []float32) {

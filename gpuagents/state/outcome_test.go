@@ -57,9 +57,9 @@ func outcomeOf(t testing.TB, p State) swarms.Voted {
 	return v
 }
 
-// TestOutcomeHeard: a swarm of one shard and one of three, whose agents hear, have the same outcomes
-// and the same agents, through snapshots and resets. Agents that hear nothing have others. Rounds and
-// terms only grow, and no term has two leaders.
+// TestOutcomeHeard: a swarm of one shard and one of three, whose agents hear, have the same
+// outcomes and the same agents, through snapshots and resets. Agents that hear nothing have others.
+// Rounds and terms only grow, and no term has two leaders.
 func TestOutcomeHeard(t *testing.T) {
 	d, store := openHost(t), openStore(t)
 	const agents = 330

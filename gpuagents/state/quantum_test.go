@@ -19,8 +19,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// TestQuantumVotes: a vote measures, each round anew; a replay without the questions that may be left out, and of one
-// shard of several, has the same pages; and elected leaders vote for the winner.
+// TestQuantumVotes: a vote measures, each round anew; a replay without the questions that may be
+// left out, and of one shard of several, has the same pages; and elected leaders vote for the
+// winner.
 func TestQuantumVotes(t *testing.T) {
 	for _, shards := range []int{1, 3} {
 		d := openNamed(t, *opentest.Name)
@@ -98,8 +99,8 @@ func storeAngles(t testing.TB, store snapshot.Store, name string, angles ...floa
 	return swarms.ModelRef{Name: name, SHA256: digest}
 }
 
-// TestQuantumAngles: a swarm whose angles are of a model answers as one that adopts the model, and as one with these
-// parameters. Another number of angles is refused.
+// TestQuantumAngles: a swarm whose angles are of a model answers as one that adopts the model, and
+// as one with these parameters. Another number of angles is refused.
 func TestQuantumAngles(t *testing.T) {
 	store := openStore(t)
 	one, wrong := storeAngles(t, store, "one", 1.5), storeAngles(t, store, "wrong", 1, 2)

@@ -10,9 +10,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// react does what follows a decision to the agents, and returns their steps. It is a part of the vote:
-// a replay of the vote does it again, and an entry behind the vote finds it done. The outcome is set
-// before, so agents that hear it hear it in these ticks. A reset keeps it.
+// react does what follows a decision to the agents, and returns their steps. It is a part of the
+// vote: a replay of the vote does it again, and an entry behind the vote finds it done. The outcome
+// is set before, so agents that hear it hear it in these ticks. A reset keeps it.
 //
 // What the rules emit and submit is not done here: the answer has it.
 func (k *Snapshotter) react(ctx context.Context, all []swarms.Reaction) (steps int64, err error) {

@@ -92,8 +92,8 @@ func (k *Snapshotter) Apply(ctx context.Context, e swarms.Entry) (Answer, error)
 	return k.State.Apply(ctx, e)
 }
 
-// vote answers a vote with a round. The decision of the only shard of a swarm is the outcome, and the
-// rules of the swarm react to it before the next entry.
+// vote answers a vote with a round. The decision of the only shard of a swarm is the outcome, and
+// the rules of the swarm react to it before the next entry.
 func (k *Snapshotter) vote(ctx context.Context, e swarms.Entry) (Answer, error) {
 	a, err := k.State.Apply(ctx, e)
 	if err != nil || !k.rounds.concludes {

@@ -5,9 +5,9 @@
 // observations of consecutive entries together with a Batch. The answers and the pages are the same
 // bits either way, on every device, wherever pages are, and however batches are cut.
 //
-// A *jobs.Error refuses an entry, which has changed nothing, and is its answer. A gpubatch.ErrDevice
-// is a failure of the device: the pages are lost, and the caller restores them from a checkpoint or
-// resets them, and applies the log again.
+// A *jobs.Error refuses an entry, which has changed nothing, and is its answer. A
+// gpubatch.ErrDevice is a failure of the device: the pages are lost, and the caller restores them
+// from a checkpoint or resets them, and applies the log again.
 package state
 
 import (

@@ -100,8 +100,8 @@ func BesideBytes(s *swarm.Spec) int64 {
 	return of.beside(s, cell)
 }
 
-// PeerBytes returns the memory of each further device of a shard by the number of devices, in bytes;
-// 0: they are too many. It does not count edges that are not in the specification.
+// PeerBytes returns the memory of each further device of a shard by the number of devices, in
+// bytes; 0: they are too many. It does not count edges that are not in the specification.
 func PeerBytes(s *swarm.Spec) func(devices int) int64 {
 	of := libraries[s.Topology().Name]
 	if s.Devices > 1 && of.peers != nil {
@@ -112,8 +112,8 @@ func PeerBytes(s *swarm.Spec) func(devices int) int64 {
 	return func(int) int64 { return 0 }
 }
 
-// withNeighbours returns an opener of states whose topology open allocates. open also says what the state
-// takes and answers, and returns its digest.
+// withNeighbours returns an opener of states whose topology open allocates. open also says what the
+// state takes and answers, and returns its digest.
 func withNeighbours(open func(s *neighbourState, o opening, cell *cells.Addressed) error) func(opening) (State, error) {
 	return func(o opening) (State, error) {
 		cell, err := o.spec.Address()
@@ -182,8 +182,8 @@ func openCustomGraph(s *neighbourState, o opening, cell *cells.Addressed) error 
 	return openUserStep(s, o, cell, "on a graph", &links)
 }
 
-// openUserStep opens agents with a step that a user has written, with the links of a graph, or without them on
-// a grid.
+// openUserStep opens agents with a step that a user has written, with the links of a graph, or
+// without them on a grid.
 func openUserStep(s *neighbourState, o opening, cell *cells.Addressed, on string, links *edges.Links) error {
 	step, err := lattice.Compile(o.device, cell)
 	if err := refusedStep(o.device, err, o.spec.Cell.Step); err != nil {
@@ -207,8 +207,8 @@ func openUserStep(s *neighbourState, o opening, cell *cells.Addressed, on string
 	return nil
 }
 
-// latticeOptions returns the options of agents with a step that a user has written. links are nil on
-// a grid.
+// latticeOptions returns the options of agents with a step that a user has written. links are nil
+// on a grid.
 func latticeOptions(s *swarm.Spec, links *edges.Links) lattice.Options {
 	n := s.Neighbours
 	return lattice.Options{
@@ -285,7 +285,8 @@ func boxOptions(s *swarm.Spec) space.Options {
 	}
 }
 
-// refusedRoom makes a *jobs.Error of a lack of room for what ticks need. It returns other errors as they are.
+// refusedRoom makes a *jobs.Error of a lack of room for what ticks need. It returns other errors as
+// they are.
 func refusedRoom(err error) error {
 	if room := (*field.RoomError)(nil); errors.As(err, &room) {
 		return jobs.Errorf(jobs.CodeDevice, "%v", room)

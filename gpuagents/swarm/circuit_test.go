@@ -17,7 +17,8 @@ func quantumSpec(cell, more string) string {
 	return "name: coins\naddressed: agent\nagents: 512\nfeatures: [a, b]\ncell: {kind: quantum" + cell + "}\n" + more
 }
 
-// TestCircuitSpec: the text of a circuit becomes a part of the specification, which decides the candidates.
+// TestCircuitSpec: the text of a circuit becomes a part of the specification, which decides the
+// candidates.
 func TestCircuitSpec(t *testing.T) {
 	files := fstest.MapFS{
 		"coins.qasm": {Data: []byte(coins)}, "empty.qasm": {},

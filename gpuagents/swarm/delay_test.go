@@ -134,8 +134,8 @@ func TestDelayErrors(t *testing.T) {
 	}
 }
 
-// TestDelayDetached: a spec whose edges are an object has the longest delay, and takes its own edges back
-// and no others.
+// TestDelayDetached: a spec whose edges are an object has the longest delay, and takes its own
+// edges back and no others.
 func TestDelayDetached(t *testing.T) {
 	s, err := ParseIn(delayFiles, "a.yaml", []byte(neurons("lif", "neighbours: {graph: delays.csv}")))
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/strictyaml"
 )
 
-// Fleet limits the incidents of all entities together that are shown as anomalous. CPU agents do it;
-// agents never read it.
+// Fleet limits the incidents of all entities together that are shown as anomalous. CPU agents do
+// it; agents never read it.
 type Fleet struct {
 	// FalseDiscoveries is the share of the incidents shown that may be false, up to 0.5; 0 for no
 	// limit.

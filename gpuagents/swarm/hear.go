@@ -13,8 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// What agents may hear: of the last round of their swarm, and in ticks of their group. Candidate c of n
-// is (c+1)/n, and 0 is none.
+// What agents may hear: of the last round of their swarm, and in ticks of their group. Candidate c
+// of n is (c+1)/n, and 0 is none.
 const (
 	HearDecision  = "decision"  // the candidate that has won
 	HearLeader    = "leader"    // the candidate that the leader votes for
@@ -34,12 +34,12 @@ var nodesBy = map[string]int{
 	NodesByGroup: kernels.AgentByGroup, NodesByVote: kernels.AgentByVote, NodesByKey: kernels.AgentByKey,
 }
 
-// Knowledge says how the knowledge nodes of a swarm are made. A tick merges the first units of the agents
-// of a node into it before each step.
+// Knowledge says how the knowledge nodes of a swarm are made. A tick merges the first units of the
+// agents of a node into it before each step.
 type Knowledge struct {
-	// By is which node an agent has: NodesByVote, NodesByKey, or empty for NodesByGroup. By vote and by key
-	// nodes have agents of all shards. Each of several shards has all nodes, and a client that ticks merges
-	// their sums.
+	// By is which node an agent has: NodesByVote, NodesByKey, or empty for NodesByGroup. By vote and
+	// by key nodes have agents of all shards. Each of several shards has all nodes, and a client that
+	// ticks merges their sums.
 	By string `yaml:"by" json:"by,omitempty"`
 	// Nodes is the number of nodes, at most the number of groups. By group it is a multiple of the
 	// number of shards, each node is of a run of groups, and 0 gives each group one; the runs
@@ -50,11 +50,11 @@ type Knowledge struct {
 	Units int `yaml:"units" json:"units,omitempty"`
 	// Merge is mean, the default, max, ema or attention.
 	Merge string `yaml:"merge" json:"merge,omitempty"`
-	// Rate is how far an update moves a node to the mean of the units, for the merge ema alone, above 0
-	// and at most 1; default 0.1.
+	// Rate is how far an update moves a node to the mean of the units, for the merge ema alone, above
+	// 0 and at most 1; default 0.1.
 	Rate float64 `yaml:"rate" json:"rate,omitempty"`
-	// Focus is how much the weight of an agent falls with its distance to the node, for the merge attention
-	// alone, above 0 and at most cells.MostFocus; default 1.
+	// Focus is how much the weight of an agent falls with its distance to the node, for the merge
+	// attention alone, above 0 and at most cells.MostFocus; default 1.
 	Focus float64 `yaml:"focus" json:"focus,omitempty"`
 }
 
@@ -75,8 +75,8 @@ func (s *Spec) SharedNodes() int {
 	return s.Knowledge.Nodes
 }
 
-// MergesNodes reports whether knowledge nodes have agents of several shards. Each shard has all of them
-// then, and a tick takes the sums of all shards.
+// MergesNodes reports whether knowledge nodes have agents of several shards. Each shard has all of
+// them then, and a tick takes the sums of all shards.
 func (s *Spec) MergesNodes() bool {
 	return s.Shards > 1 && s.Knowledge.Units > 0 && s.Knowledge.By != ""
 }

@@ -13,8 +13,8 @@ func knowing(knowledge string) string {
 		"vote: {candidates: [a, b, c]}\nknowledge:\n  " + knowledge + "\n"
 }
 
-// TestKnowledge: what a specification says of knowledge nodes has its defaults, and becomes what the cell is
-// told.
+// TestKnowledge: what a specification says of knowledge nodes has its defaults, and becomes what
+// the cell is told.
 func TestKnowledge(t *testing.T) {
 	for text, want := range map[string]struct {
 		nodes, shared, merge, by int

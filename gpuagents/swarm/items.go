@@ -9,8 +9,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
-// Embed is the embedding of the agents of a gru by agent: an observation has the number of a row, and
-// the row are the inputs of the agent. The zero value is none.
+// Embed is the embedding of the agents of a gru by agent: an observation has the number of a row,
+// and the row are the inputs of the agent. The zero value is none.
 type Embed struct {
 	// Rows is the number of rows, 1 to kernels.AgentMostRows. An observation has one feature, from 0
 	// to Rows-1.

@@ -10,13 +10,15 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels/lattice"
 )
 
-// onLattice returns the text of a swarm with a custom cell on a grid: keys of the cell, and of the swarm.
+// onLattice returns the text of a swarm with a custom cell on a grid: keys of the cell, and of the
+// swarm.
 func onLattice(cell, swarm string) string {
 	return "name: x\naddressed: agent\ncell:\n  kind: custom\n  state: {u: f32, alive: u8, n: u64}\n" + cell +
 		"  step: |\n    " + lattice.StepSignature + " { self.u = p.rate; }\n" + swarm
 }
 
-// TestOnLattice: what a specification leaves out is filled in, and the record has what the text has.
+// TestOnLattice: what a specification leaves out is filled in, and the record has what the text
+// has.
 func TestOnLattice(t *testing.T) {
 	s, err := Parse("a.yaml", []byte(onLattice("  params: {rate: 2}\n  hear: {mean: [u, alive], count: [alive]}\n",
 		"neighbours: {width: 6000, height: 20, depth: 3, faces: true, periodic: true}\n")))
@@ -51,7 +53,8 @@ func TestOnLattice(t *testing.T) {
 			t.Errorf("the text has no %s", define)
 		}
 	}
-	// 13 bytes an agent, so that a page of 2 MiB has 53 rows of 3,000 groups, and 8 bytes for each group.
+	// 13 bytes an agent, so that a page of 2 MiB has 53 rows of 3,000 groups, and 8 bytes for each
+	// group.
 	if pages := s.PageBytes(s.Groups()); pages != 3*(2<<20) {
 		t.Errorf("pages have %d bytes", pages)
 	}

@@ -14,14 +14,16 @@ type Neighbours struct {
 	// all: agent y*Width+x is in column x of row y, and its neighbours are the eight agents around it.
 	Width  int64 `yaml:"width" json:"width,omitempty"`
 	Height int64 `yaml:"height" json:"height,omitempty"`
-	// Depth is the layers of a grid of three dimensions, of the cell custom: agent (z*Height + y)*Width + x
-	// is in layer z, and its neighbours are the 26 around it. 0 is 1: a grid of two dimensions.
+	// Depth is the layers of a grid of three dimensions, of the cell custom: agent (z*Height +
+	// y)*Width + x is in layer z, and its neighbours are the 26 around it. 0 is 1: a grid of two
+	// dimensions.
 	Depth int64 `yaml:"depth" json:"depth,omitempty"`
 	// Faces makes neighbours of the cell custom the agents that share a face: 4 agents, or 6 with
 	// Depth.
 	Faces bool `yaml:"faces" json:"faces,omitempty"`
-	// Periodic makes the first and the last row neighbours, and likewise the columns and the layers. Else
-	// what is outside of the grid is dead, and agents of the cell custom at its edges have fewer neighbours.
+	// Periodic makes the first and the last row neighbours, and likewise the columns and the layers.
+	// Else what is outside of the grid is dead, and agents of the cell custom at its edges have fewer
+	// neighbours.
 	Periodic bool `yaml:"periodic" json:"periodic,omitempty"`
 
 	// Space is a box in which the agents are.

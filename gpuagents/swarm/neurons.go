@@ -10,8 +10,8 @@ import (
 
 func spikes(s *Spec) bool { return s.Cell.Kind == cells.LIFName || s.Cell.Kind == cells.IzhikevichName }
 
-// fillNeurons puts the parameters of the types of neurons that the cell names, and that it does not have
-// itself, into Params. Names that are not known add nothing.
+// fillNeurons puts the parameters of the types of neurons that the cell names, and that it does not
+// have itself, into Params. Names that are not known add nothing.
 func (c *Cell) fillNeurons() {
 	for inhibitory, name := range map[bool]string{false: c.Neurons, true: c.InhibitoryNeurons} {
 		i := slices.IndexFunc(cells.NeuronTypes, func(t cells.NeuronType) bool { return t.Name == name })

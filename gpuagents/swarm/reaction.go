@@ -143,8 +143,9 @@ func (s *Spec) validateRules() (path []string, err error) {
 	return s.validateJobs()
 }
 
-// React returns what follows a decision, in order: the actions of each rule that applies to it. last
-// is the outcome of the round before; nil: there was none. The result depends on the arguments alone.
+// React returns what follows a decision, in order: the actions of each rule that applies to it.
+// last is the outcome of the round before; nil: there was none. The result depends on the arguments
+// alone.
 func (all Rules) React(v, last *swarms.Voted, candidates []string) (do []swarms.Reaction) {
 	for i, r := range all {
 		if !r.applies(v, last, candidates) {

@@ -24,8 +24,8 @@ type Spec struct {
 	Name string `yaml:"name" json:"name"`
 	// Addressed says whom an observation is for: ByGroup, the default, or ByAgent.
 	Addressed string `yaml:"addressed" json:"addressed,omitempty"`
-	// Cell is the neural update of every agent. By group it is of any kind, also custom; by agent
-	// it is gru (the default), leaky, life, sir, lif or izhikevich, with the parameters of cells.Address,
+	// Cell is the neural update of every agent. By group it is of any kind, also custom; by agent it
+	// is gru (the default), leaky, life, sir, lif or izhikevich, with the parameters of cells.Address,
 	// quantum with a circuit, or custom on a grid.
 	Cell Cell `yaml:"cell" json:"cell"`
 	// Agents is how many there are by agent, a multiple of AgentsPerGroup below 2^32. The default
@@ -40,12 +40,12 @@ type Spec struct {
 	// by one agent process at a time, on one device. See swarms.Swarm.ShardGroups.
 	Shards int `yaml:"shards" json:"shards,omitempty" zero:"default"`
 	// Devices is the most devices of its agent process that make the ticks of agents on a grid or a
-	// graph together, 1 to field.MaxDevices; 0 is 1. With fewer there, and in short ticks, fewer do. It
-	// changes no state.
+	// graph together, 1 to field.MaxDevices; 0 is 1. With fewer there, and in short ticks, fewer do.
+	// It changes no state.
 	Devices int `yaml:"devices" json:"devices,omitempty" zero:"default"`
-	// AgentsPerGroup is how many agents watch one series, or vote together, 1 to 4096; default 256, and of
-	// the cell quantum the largest number up to it that divides the agents. On a grid it divides the
-	// width, and on a graph the agents, and the default is the largest that does.
+	// AgentsPerGroup is how many agents watch one series, or vote together, 1 to 4096; default 256,
+	// and of the cell quantum the largest number up to it that divides the agents. On a grid it
+	// divides the width, and on a graph the agents, and the default is the largest that does.
 	AgentsPerGroup int `yaml:"agents_per_group" json:"agents_per_group" zero:"default"`
 	// Timestamp is the column that says when a row was observed; default "timestamp". By agent
 	// there is none.
@@ -158,20 +158,24 @@ type Cell struct {
 	// Params by name; those left out have the cell's default. Those of the kind custom that the
 	// frame has not are its step's own.
 	Params map[string]float64 `yaml:"params" json:"params,omitempty"`
-	// Neurons and InhibitoryNeurons name the types of the excitatory and the inhibitory agents of the kind
-	// izhikevich, and of no other: see cells.NeuronTypes. The parameters of a type that Params has not are
-	// put there.
+	// Neurons and InhibitoryNeurons name the types of the excitatory and the inhibitory agents of the
+	// kind izhikevich, and of no other: see cells.NeuronTypes. The parameters of a type that Params
+	// has not are put there.
 	Neurons           string `yaml:"neurons" json:"neurons,omitempty"`
 	InhibitoryNeurons string `yaml:"inhibitory_neurons" json:"inhibitory_neurons,omitempty"`
 	// Weights says whose the recurrent weights of a gru by group are: WeightsShared, the default,
 	// of all groups, or WeightsGroup, each its own.
 	Weights string `yaml:"weights" json:"weights,omitempty"`
-	// Model names a model whose weights the agents of a gru by agent have, in place of random ones, or whose
-	// angles the circuit of the kind quantum has, in place of Params.
-	// ModelSHA256 is its digest, 64 hexadecimal digits: the record of a swarm has it, and the
-	// commands that create a swarm fill it in.
+	// Model names a model whose weights the agents of a gru by agent have, in place of random ones, or
+	// whose angles the circuit of the kind quantum has, in place of Params. ModelSHA256 is its digest,
+	// 64 hexadecimal digits: the record of a swarm has it, and the commands that create a swarm fill
+	// it in.
 	Model       string `yaml:"model" json:"model,omitempty"`
 	ModelSHA256 string `yaml:"model_sha256" json:"model_sha256,omitempty"`
+	// Circuit is the OpenQASM text of the circuit of the kind quantum, and of no other. In a spec that
+	// is read from a folder it may be the name of a file below it; what is parsed has the text. A text
+	// has a ';', and a name has none.
+	Circuit string `yaml:"circuit" json:"circuit,omitempty"`
 	// Embed has observations of a gru by agent name a row of numbers, which are the agent's inputs.
 	Embed Embed `yaml:"embed" json:"embed,omitzero"`
 	// Items is the number of items of a gru by agent, 1 to kernels.AgentMostItems: an observation may

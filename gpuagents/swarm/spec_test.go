@@ -103,8 +103,8 @@ func TestNeurons(t *testing.T) {
 	}
 }
 
-// TestGraph: what specs of graphs leave out, also one that names a file of edges, and that their JSON is
-// the same spec.
+// TestGraph: what specs of graphs leave out, also one that names a file of edges, and that their
+// JSON is the same spec.
 func TestGraph(t *testing.T) {
 	files := fstest.MapFS{
 		"a.csv": {Data: []byte("a,b\n0,1\n5,1\n")}, "w.csv": {Data: []byte("0 1 0.5\n1 2 1\n")},

@@ -34,7 +34,8 @@ func (s *Spec) readStep(folder fs.FS) (path []string, err error) {
 	return nil, nil
 }
 
-// readText returns the text of the file that a key of the spec names, or one byte more than max of it.
+// readText returns the text of the file that a key of the spec names, or one byte more than max of
+// it.
 func readText(folder fs.FS, key, name string, max int64) (string, error) {
 	f, err := folder.Open(name)
 	if err != nil {

@@ -10,15 +10,15 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/field"
 )
 
-// Topology is an entry of the table of topologies: whom observations are for, and whom agents hear. A
-// topology is the entry and its rules, in a file topology_*.go, and what package state opens by its Name.
-// Others ask the entry and not for a certain topology. An entry does not change.
+// Topology is an entry of the table of topologies: whom observations are for, and whom agents hear.
+// A topology is the entry and its rules, in a file topology_*.go, and what package state opens by
+// its Name. Others ask the entry and not for a certain topology. An entry does not change.
 type Topology struct {
 	Name string
 	// ByAgent reports whether observations are for agents. Otherwise they are for groups.
 	ByAgent bool
-	// Neighbours reports whether agents have neighbours. The swarm has one shard then, whose pages stay on
-	// the device.
+	// Neighbours reports whether agents have neighbours. The swarm has one shard then, whose pages
+	// stay on the device.
 	Neighbours bool
 	// FixedAgents reports whether states depend on the number of agents.
 	FixedAgents bool
@@ -86,7 +86,8 @@ const (
 	TopologyBox         = "box"
 )
 
-// topologies is the table. Agents without neighbours are the last entry, and so the default by agent.
+// topologies is the table. Agents without neighbours are the last entry, and so the default by
+// agent.
 var topologies = []*Topology{
 	{Name: TopologyGroups, topologyRules: groupRules{}},
 	{
@@ -133,8 +134,8 @@ func (s *Spec) Topology() *Topology {
 	return topologies[len(topologies)-1]
 }
 
-// addressable returns the cells whose agents can be addressed, in alphabetical order. A name follows the longer
-// names that start with it, so that lifx is taken for life.
+// addressable returns the cells whose agents can be addressed, in alphabetical order. A name
+// follows the longer names that start with it, so that lifx is taken for life.
 func addressable() (kinds []string) {
 	for _, t := range topologies {
 		kinds = append(kinds, t.cells...)

@@ -21,13 +21,13 @@ type Space struct {
 	// Nearest is how many agents an agent of boids hears at the most, the nearest of those within the
 	// radius; 0: all of them. YAML has 1 to spaceset.MostNearest.
 	Nearest Nearest `yaml:"nearest" json:"nearest,omitempty"`
-	// Periodic says that who leaves the box on one side comes back on the other, and that agents are near
-	// each other across the sides. Else boids bounce off the walls, and circles stop there.
+	// Periodic says that who leaves the box on one side comes back on the other, and that agents are
+	// near each other across the sides. Else boids bounce off the walls, and circles stop there.
 	Periodic bool `yaml:"periodic" json:"periodic,omitempty"`
 }
 
-// Sides are the lengths of a box on its axes. YAML has a list of two or three, and the third is 0 of a
-// box of two dimensions.
+// Sides are the lengths of a box on its axes. YAML has a list of two or three, and the third is 0
+// of a box of two dimensions.
 type Sides [3]float64
 
 // UnmarshalYAML reads the form that Sides documents.

@@ -11,8 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
-// Around are the variables of the neighbours that the step of a custom cell on a grid or a graph hears, by the
-// reduction over them. See lattice.Op.
+// Around are the variables of the neighbours that the step of a custom cell on a grid or a graph
+// hears, by the reduction over them. See lattice.Op.
 type Around struct {
 	Sum   []string `yaml:"sum" json:"sum,omitempty"`
 	Mean  []string `yaml:"mean" json:"mean,omitempty"`

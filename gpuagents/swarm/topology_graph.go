@@ -37,8 +37,8 @@ const GraphFolder = "graphs"
 // Limits of a file of edges.
 const (
 	maxEdges = 32 << 20
-	// MaxPacked is the most bytes of packed edges. More than maxInRecord are not a part of the record of
-	// the swarm, which is one message: see Detach.
+	// MaxPacked is the most bytes of packed edges. More than maxInRecord are not a part of the record
+	// of the swarm, which is one message: see Detach.
 	MaxPacked   = 256 << 20
 	maxInRecord = 512 << 10
 )
@@ -118,7 +118,8 @@ func (n Neighbours) list() (*edges.List, error) {
 	return edges.Unpack(n.Edges, maxEdges)
 }
 
-// fileAgents returns how many agents the file of a graph needs; 0: there is none, or it is not valid.
+// fileAgents returns how many agents the file of a graph needs; 0: there is none, or it is not
+// valid.
 func (n Neighbours) fileAgents() int64 {
 	if n.Edges == "" {
 		return 0
@@ -143,9 +144,9 @@ func (n Neighbours) fileText() string {
 	return text
 }
 
-// Links returns the links of a graph. Links from a file are the agents that each agent of sir hears,
-// and the agents that hear each agent of lif and izhikevich. It fails if the edges of the file are
-// not in the specification, with a *jobs.Error.
+// Links returns the links of a graph. Links from a file are the agents that each agent of sir
+// hears, and the agents that hear each agent of lif and izhikevich. It fails if the edges of the
+// file are not in the specification, with a *jobs.Error.
 func (s *Spec) Links() (edges.Links, error) {
 	n := s.Neighbours
 	if n.Ring != (Ring{}) {

@@ -63,8 +63,8 @@ func (groupRules) layout(s *Spec, cell Fitted) (kernels.Layout, error) {
 	return cell.Layout(int(s.PageSize))
 }
 
-// agentRules are the rules of swarms whose agents are addressed and have no neighbours. Other topologies by
-// agent embed them.
+// agentRules are the rules of swarms whose agents are addressed and have no neighbours. Other
+// topologies by agent embed them.
 type agentRules struct{ groupRules }
 
 func (agentRules) defaults(s *Spec) {
@@ -152,8 +152,8 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// defaultAgents fills in what agents with neighbours leave out: how many there are, the largest groups that
-// divide row, and pages that stay on the device.
+// defaultAgents fills in what agents with neighbours leave out: how many there are, the largest
+// groups that divide row, and pages that stay on the device.
 func (s *Spec) defaultAgents(all, row int64) {
 	setDefault(&s.Agents, all)
 	if s.AgentsPerGroup == 0 {

@@ -19,8 +19,8 @@ type Train struct {
 	Sequence string `yaml:"sequence" json:"sequence,omitempty"`
 	// Item is the column of the item that a row asks, with Cell.Items alone.
 	Item string `yaml:"item" json:"item,omitempty"`
-	// Ahead is 0, the target of a row is asked of the state behind the step with that row, or 1, of the
-	// state behind the row before it.
+	// Ahead is 0, the target of a row is asked of the state behind the step with that row, or 1, of
+	// the state behind the row before it.
 	Ahead int `yaml:"ahead" json:"ahead,omitempty"`
 	// Loss is LossCrossEntropy, the default.
 	Loss string `yaml:"loss" json:"loss,omitempty"`
@@ -32,8 +32,8 @@ type Train struct {
 	// Patience epochs without a lower loss of validation; default 4.
 	Epochs   int `yaml:"epochs" json:"epochs,omitempty" zero:"default"`
 	Patience int `yaml:"patience" json:"patience,omitempty" zero:"default"`
-	// Rate is the step of Adam, default 0.004, Clip the largest norm of a gradient, default 1, and Decay
-	// its weight decay.
+	// Rate is the step of Adam, default 0.004, Clip the largest norm of a gradient, default 1, and
+	// Decay its weight decay.
 	Rate  float64 `yaml:"rate" json:"rate,omitempty" zero:"default"`
 	Clip  float64 `yaml:"clip" json:"clip,omitempty" zero:"default"`
 	Decay float64 `yaml:"decay" json:"decay,omitempty"`

@@ -1,6 +1,6 @@
 // Package swarmclient is the client of swarms: it creates, lists, finds and deletes them, and asks
-// and changes their agents through the logs of their shards. A Computer evaluates expressions over all
-// of them.
+// and changes their agents through the logs of their shards. A Computer evaluates expressions over
+// all of them.
 //
 // A program connects to the queue with jobs/natsq, makes a Client of that connection, and gets a
 // Swarm with Create or Open. A Swarm hides its shards: each call appends one entry to the log of

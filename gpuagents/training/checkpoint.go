@@ -15,8 +15,8 @@ import (
 // checkpointMagic begins a checkpoint, and names its version.
 const checkpointMagic = "exotrain\x01\x00\x00\x00\x00\x00\x00\x00"
 
-// head is what a checkpoint says before its vectors, each eight bytes: the shape, the window, the seed and
-// the steps.
+// head is what a checkpoint says before its vectors, each eight bytes: the shape, the window, the
+// seed and the steps.
 func (o *Options) head(steps uint64) [8]uint64 {
 	return [8]uint64{
 		uint64(o.Hidden), uint64(o.Inputs), uint64(o.Rows), uint64(o.Items), uint64(o.Candidates), uint64(o.Window),
@@ -24,9 +24,9 @@ func (o *Options) head(steps uint64) [8]uint64 {
 	}
 }
 
-// Checkpoint returns all that the trainer knows: Restore goes on from it with the same bits. It is the
-// magic, the head, the exponents of scales, weights, means and squares, all little-endian, and the SHA-256
-// of that.
+// Checkpoint returns all that the trainer knows: Restore goes on from it with the same bits. It is
+// the magic, the head, the exponents of scales, weights, means and squares, all little-endian, and
+// the SHA-256 of that.
 func (t *Trainer) Checkpoint(ctx context.Context) ([]byte, error) {
 	s, err := t.state(ctx)
 	if err != nil {
@@ -48,9 +48,9 @@ func (o *Options) bytes(s *state) []byte {
 	return append(out, sum[:]...)
 }
 
-// Restore opens a trainer that goes on from a checkpoint. The options have the shape, the window and the
-// seed of the trainer that made it; the others may differ. data is not kept. The error is ErrCheckpoint
-// where data is damaged or of other options.
+// Restore opens a trainer that goes on from a checkpoint. The options have the shape, the window
+// and the seed of the trainer that made it; the others may differ. data is not kept. The error is
+// ErrCheckpoint where data is damaged or of other options.
 func Restore(ctx context.Context, dev device.Device, o Options, data []byte) (*Trainer, error) {
 	o, err := o.check()
 	if err != nil {

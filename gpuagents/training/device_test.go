@@ -10,8 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// TestHostBits: 200 steps on the device of the tests and on the host, with batches cut otherwise, end with
-// the same bits.
+// TestHostBits: 200 steps on the device of the tests and on the host, with batches cut otherwise,
+// end with the same bits.
 func TestHostBits(t *testing.T) {
 	steps := testkit.Of(200, 20)
 	for _, hidden := range []int{8, 16, 32} {

@@ -9,8 +9,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/fmath"
 )
 
-// FeatureExtractor brings batches to the device, in parts that fit in its memory: features become numbers
-// of 16 bits, as a swarm reads them, or are numbers of rows of the embedding.
+// FeatureExtractor brings batches to the device, in parts that fit in its memory: features become
+// numbers of 16 bits, as a swarm reads them, or are numbers of rows of the embedding.
 type FeatureExtractor struct {
 	*memory
 	window   int
@@ -23,8 +23,8 @@ func newFeatureExtractor(m *memory, o *Options) *FeatureExtractor {
 	return &FeatureExtractor{memory: m, window: o.Window, capacity: min(o.BatchBytes/of, math.MaxInt32)}
 }
 
-// parts brings one part of a batch to the device after the other, and calls do for each. Between two
-// parts it waits for the work of do.
+// parts brings one part of a batch to the device after the other, and calls do for each. Between
+// two parts it waits for the work of do.
 func (f *FeatureExtractor) parts(b *Batch, states []float32, wait func() error, do func(p part) error) error {
 	for start := 0; start < b.Moments; start += f.window {
 		moments := min(f.window, b.Moments-start)
@@ -47,7 +47,8 @@ func (f *FeatureExtractor) parts(b *Batch, states []float32, wait func() error, 
 	return nil
 }
 
-// load queues the copies of a part. states are units at its beginning, [Sequences][Hidden]; nil: zeros.
+// load queues the copies of a part. states are units at its beginning, [Sequences][Hidden]; nil:
+// zeros.
 func (f *FeatureExtractor) load(b *Batch, p part, states []float32) error {
 	if err := f.reserve(p); err != nil {
 		return err

@@ -22,10 +22,10 @@ type memory struct {
 	args    []device.Arg
 	room    room
 
-	// The vector of weights, and what is made of it: the tables of the gates and of the readout, and the
-	// numbers of the embedding. control and totals have the words of package trainset; exponents and
-	// maxima are by run of a window. sums has the sums of all runs of gates, of the readout and of the
-	// embedding.
+	// The vector of weights, and what is made of it: the tables of the gates and of the readout, and
+	// the numbers of the embedding. control and totals have the words of package trainset; exponents
+	// and maxima are by run of a window. sums has the sums of all runs of gates, of the readout and of
+	// the embedding.
 	weights, gateTable, readoutTable, embedNumbers device.Buffer
 	control, totals, exponents, maxima, sums       device.Buffer
 	gateBytes, readoutBytes, embedBytes, runs      int64
@@ -122,8 +122,8 @@ func (m *memory) launch(what string, g device.Geometry, args interface {
 	return nil
 }
 
-// warps is the shape of a launch in which 16 agents are a warp. Few agents have a block for each warp,
-// and more blocks than a GPU needs, which the host device divides them over.
+// warps is the shape of a launch in which 16 agents are a warp. Few agents have a block for each
+// warp, and more blocks than a GPU needs, which the host device divides them over.
 func (m *memory) warps(agents int) device.Geometry {
 	if agents <= m.blocks {
 		return device.Geometry{Grid: min((agents+1)/2, m.blocks), Block: 32}

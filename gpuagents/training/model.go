@@ -63,7 +63,8 @@ func (m *Model) forward(p part) error {
 	})
 }
 
-// score makes the loss of a part, and in training the gradients of the readout; otherwise predictions.
+// score makes the loss of a part, and in training the gradients of the readout; otherwise
+// predictions.
 func (m *Model) score(p part, train bool, step uint64) error {
 	r := &m.room
 	g := device.Geometry{Grid: int(min((p.elements()+127)/128, 4*int64(m.blocks))), Block: trainset.Block}
@@ -133,8 +134,8 @@ func (m *Model) embed(p part) error {
 	})
 }
 
-// predict steps a part and waits for it: predictions and states belong to the batch, as Evaluate takes
-// them.
+// predict steps a part and waits for it: predictions and states belong to the batch, as Evaluate
+// takes them.
 func (m *Model) predict(ctx context.Context, b *Batch, p part, states, predictions []float32) error {
 	if err := m.forward(p); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// Sequences are the data of a training, sequence after sequence and moment after moment, as the fields of
-// Batch are by moment.
+// Sequences are the data of a training, sequence after sequence and moment after moment, as the
+// fields of Batch are by moment.
 type Sequences struct {
 	Lengths        []int32   // of each sequence
 	Inputs         []float32 // [moments][Shape.Inputs], without an embedding
@@ -21,7 +21,8 @@ type Sequences struct {
 // Window is a part of a sequence that begins with state 0: Moments moments from First on.
 type Window struct{ Sequence, First, Moments int }
 
-// Windows cuts the sequences of these numbers, in this order, into windows of at most this number of moments.
+// Windows cuts the sequences of these numbers, in this order, into windows of at most this number
+// of moments.
 func (s *Sequences) Windows(sequences []int, window int) []Window {
 	var all []Window
 	for _, n := range sequences {
@@ -32,10 +33,10 @@ func (s *Sequences) Windows(sequences []int, window int) []Window {
 	return all
 }
 
-// Shuffle returns the batches of an epoch, which are a function of windows, seed and epoch. It does not
-// change windows. In a batch the longest windows are first, because agents beside one
-// another step together. Batches of windows of similar length would be faster, and learn worse: their
-// means count short windows more.
+// Shuffle returns the batches of an epoch, which are a function of windows, seed and epoch. It does
+// not change windows. In a batch the longest windows are first, because agents beside one another
+// step together. Batches of windows of similar length would be faster, and learn worse: their means
+// count short windows more.
 func Shuffle(windows []Window, batch int, seed uint64, epoch int) [][]Window {
 	draws := draws{key: [2]uint32{uint32(seed), uint32(seed >> 32)}, epoch: uint32(epoch)}
 	windows = slices.Clone(windows)

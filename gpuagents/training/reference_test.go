@@ -6,8 +6,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// reference is the network in float64: torch.nn.GRUCell, a readout, and their derivatives, one agent
-// after the other. It has the weights of Weights behind one another, in the order of Shape.tensors.
+// reference is the network in float64: torch.nn.GRUCell, a readout, and their derivatives, one
+// agent after the other. It has the weights of Weights behind one another, in the order of
+// Shape.tensors.
 type reference struct {
 	Shape
 	w, g map[string][]float64 // weights and gradients by name
@@ -126,7 +127,8 @@ func (r *reference) seen(agent, t int) []bool {
 	return in
 }
 
-// loss returns the sum of the losses and the number of targets, and adds the gradient of the sum to g.
+// loss returns the sum of the losses and the number of targets, and adds the gradient of the sum to
+// g.
 func (r *reference) loss(b *Batch, train bool) (sum float64, count int) {
 	for n := range b.Sequences {
 		h := make([]float64, r.Hidden)
@@ -214,8 +216,8 @@ func (r *reference) back(b *Batch, n int, moments []*moment) {
 	}
 }
 
-// step makes a step of Adam in float64 with the gradient of the mean of count losses, and clears it. m and v
-// are by name.
+// step makes a step of Adam in float64 with the gradient of the mean of count losses, and clears
+// it. m and v are by name.
 func (r *reference) step(a Adam, clip float32, count, n int, m, v map[string][]float64) {
 	norm := 0.0
 	for _, g := range r.g {

@@ -7,8 +7,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// part is what is on the device at a time: sequences of a batch from first on, and their moments from
-// start on.
+// part is what is on the device at a time: sequences of a batch from first on, and their moments
+// from start on.
 type part struct{ first, sequences, start, moments int }
 
 func (p part) elements() int64 { return int64(p.sequences) * int64(p.moments) }

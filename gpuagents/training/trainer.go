@@ -22,15 +22,15 @@ type Pipeline struct {
 	err   error             // that has ended the training
 }
 
-// Trainer is a Pipeline on a device that it was opened on. It is used by one goroutine at a time. The
-// caller closes it before the device.
+// Trainer is a Pipeline on a device that it was opened on. It is used by one goroutine at a time.
+// The caller closes it before the device.
 type Trainer struct {
 	Pipeline
 	o Options
 }
 
-// New opens a trainer. initial are the weights to begin with, which are not kept; nil: random ones of the
-// seed.
+// New opens a trainer. initial are the weights to begin with, which are not kept; nil: random ones
+// of the seed.
 func New(ctx context.Context, dev device.Device, o Options, initial *Weights) (*Trainer, error) {
 	o, err := o.check()
 	if err != nil {
@@ -95,7 +95,8 @@ func (t *Trainer) Close() error {
 // Steps is the number of steps that are done.
 func (p *Pipeline) Steps() uint64 { return p.steps }
 
-// sync waits for the stream. An error ends the training, because the state of the device is unknown.
+// sync waits for the stream. An error ends the training, because the state of the device is
+// unknown.
 func (p *Pipeline) sync(ctx context.Context) error {
 	if err := p.Model.stream.Sync(ctx); err != nil {
 		return p.fail(fmt.Errorf("step %d of a training: %w", p.steps+1, err))
@@ -108,9 +109,9 @@ func (p *Pipeline) fail(err error) error {
 	return err
 }
 
-// TrainStep makes a step with the gradient of the mean loss of a batch. A batch without targets makes no
-// step. After an error other than ErrInvalid the trainer is of no more use. Cancelling ctx is such an
-// error.
+// TrainStep makes a step with the gradient of the mean loss of a batch. A batch without targets
+// makes no step. After an error other than ErrInvalid the trainer is of no more use. Cancelling ctx
+// is such an error.
 func (p *Pipeline) TrainStep(ctx context.Context, b Batch) (Loss, error) {
 	if p.err != nil {
 		return Loss{}, p.err
@@ -182,11 +183,12 @@ func (p *Pipeline) read(ctx context.Context, targets int64) (Loss, error) {
 	return loss, nil
 }
 
-// Evaluate steps the sequences of a batch, of any number of moments, without dropout and without a change
-// of weights. states are the units at the beginning, [Sequences][Hidden], and then at the end; nil: zeros,
-// and no end is returned. predictions, [Moments][Sequences] with items and [Moments][Sequences][Candidates]
-// otherwise, get the probabilities of all moments, with items of the ones that ask one; nil: none. The other
-// elements stay. With items, predictions are the scores of a swarm with the same weights, to the bit.
+// Evaluate steps the sequences of a batch, of any number of moments, without dropout and without a
+// change of weights. states are the units at the beginning, [Sequences][Hidden], and then at the
+// end; nil: zeros, and no end is returned. predictions, [Moments][Sequences] with items and
+// [Moments][Sequences][Candidates] otherwise, get the probabilities of all moments, with items of
+// the ones that ask one; nil: none. The other elements stay. With items, predictions are the scores
+// of a swarm with the same weights, to the bit.
 func (p *Pipeline) Evaluate(ctx context.Context, b Batch, states, predictions []float32) (Loss, error) {
 	if p.err != nil {
 		return Loss{}, p.err

@@ -33,8 +33,8 @@ func train(t testing.TB, tr *Trainer, from, to int) {
 	}
 }
 
-// TestSameBits: a training has the same bits for every cut of a batch, every number of blocks and of
-// threads of the host device, and with a restored checkpoint in the middle.
+// TestSameBits: a training has the same bits for every cut of a batch, every number of blocks and
+// of threads of the host device, and with a restored checkpoint in the middle.
 func TestSameBits(t *testing.T) {
 	const steps = 12
 	for _, s := range []Shape{{Hidden: 8, Inputs: 3, Candidates: 4}, {Hidden: 16, Inputs: 9, Rows: 50, Items: 7}} {
@@ -221,7 +221,8 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// TestWrong: wrong options, weights, batches and checkpoints are errors that name the place and the cure.
+// TestWrong: wrong options, weights, batches and checkpoints are errors that name the place and the
+// cure.
 func TestWrong(t *testing.T) {
 	good := func() Options { return Options{Shape: Shape{Hidden: 8, Inputs: 3, Candidates: 2}, Window: 8} }
 	for want, change := range map[string]func(o *Options){

@@ -1,10 +1,10 @@
-// Package training is a trainer of the addressed gru on a device: truncated back-propagation through
-// windows of moments, and Adam. Weights have the same bits on the host and on every GPU, for every
-// number of threads, and for every cut of a batch into launches. RFC 0073 has each operation; the
-// kernels are in cuda/kernels/trainset.
+// Package training is a trainer of the addressed gru on a device: truncated back-propagation
+// through windows of moments, and Adam. Weights have the same bits on the host and on every GPU,
+// for every number of threads, and for every cut of a batch into launches. RFC 0073 has each
+// operation; the kernels are in cuda/kernels/trainset.
 //
-// The forward step is the step of a swarm, bit for bit: predictions of Evaluate are the scores that a
-// swarm with these weights answers. The package does no input or output.
+// The forward step is the step of a swarm, bit for bit: predictions of Evaluate are the scores that
+// a swarm with these weights answers. The package does no input or output.
 package training
 
 import (
@@ -21,8 +21,8 @@ import (
 var (
 	// ErrInvalid: options, weights or a batch are wrong. The trainer is as before.
 	ErrInvalid = errors.New("invalid")
-	// ErrNotFinite: the gradient or a weight is infinite or NaN. The trainer cannot go on; a checkpoint
-	// before that step can.
+	// ErrNotFinite: the gradient or a weight is infinite or NaN. The trainer cannot go on; a
+	// checkpoint before that step can.
 	ErrNotFinite = errors.New("not finite")
 	// ErrCheckpoint: the bytes are no checkpoint of a trainer of these options.
 	ErrCheckpoint = errors.New("not a checkpoint of this training")
@@ -35,7 +35,8 @@ type Weights = cells.GRUWeights
 type Shape struct {
 	Hidden int // units: 1 to 32
 	Inputs int // of a step: 1 to Hidden rounded up to 8, 16 or 32
-	// Rows is the number of rows of the embedding whose elements are the inputs; 0: inputs are features.
+	// Rows is the number of rows of the embedding whose elements are the inputs; 0: inputs are
+	// features.
 	Rows int
 	// Items is the number of items that targets ask, each with a probability; 0: a target is one of
 	// Candidates, 2 to 16.
@@ -71,13 +72,13 @@ type Options struct {
 	Window int
 	// Seed draws weights and dropout.
 	Seed uint64
-	// BatchBytes is the most device memory for moments: batches of more are cut; 0: 1 GiB. At least the
-	// moments of two sequences are there at a time.
+	// BatchBytes is the most device memory for moments: batches of more are cut; 0: 1 GiB. At least
+	// the moments of two sequences are there at a time.
 	BatchBytes int64
 }
 
-// Adam has the arguments of torch.optim.Adam. Each is computed with as the shortest decimal number that
-// is this float32: 0.9, not 0.89999998. Fields of 0 have PyTorch's defaults, but for Decay.
+// Adam has the arguments of torch.optim.Adam. Each is computed with as the shortest decimal number
+// that is this float32: 0.9, not 0.89999998. Fields of 0 have PyTorch's defaults, but for Decay.
 type Adam struct {
 	Rate         float32 // 0: 0.001
 	Beta1, Beta2 float32 // 0: 0.9 and 0.999
@@ -152,11 +153,13 @@ type Batch struct {
 	Sequences, Moments int
 	// Lengths are the moments of each sequence, at most Moments; nothing behind them counts.
 	Lengths []int32
-	// Inputs are the features, [Moments][Sequences][Shape.Inputs]; with an embedding Numbers are, rows.
+	// Inputs are the features, [Moments][Sequences][Shape.Inputs]; with an embedding Numbers are,
+	// rows.
 	Inputs  []float32
 	Numbers []int32
 	// Items are what a moment asks, -1 for nothing; nil without items. Targets are 0 or 1 with items,
-	// otherwise a candidate, and -1 where none is known. They are asked of the units behind the moment.
+	// otherwise a candidate, and -1 where none is known. They are asked of the units behind the
+	// moment.
 	Items, Targets []int32
 }
 

@@ -81,8 +81,8 @@ func fill[T device.Scalar](b *testing.B, to device.Buffer, draw func() T) {
 	}
 }
 
-// BenchmarkStep: a step of many agents over 32 moments whose inputs and targets are on the device: the
-// whole step and its parts.
+// BenchmarkStep: a step of many agents over 32 moments whose inputs and targets are on the device:
+// the whole step and its parts.
 func BenchmarkStep(b *testing.B) {
 	for _, hidden := range []int{8, 16, 32} {
 		b.Run(fmt.Sprintf("hidden=%d", hidden), func(b *testing.B) {
@@ -125,8 +125,8 @@ func BenchmarkStep(b *testing.B) {
 	}
 }
 
-// BenchmarkAdam: Adam alone. copy-% is its rate as a share of the rate of a copy, of 28 bytes for each
-// weight.
+// BenchmarkAdam: Adam alone. copy-% is its rate as a share of the rate of a copy, of 28 bytes for
+// each weight.
 func BenchmarkAdam(b *testing.B) {
 	d := opentest.Open(b, *opentest.Name, cuda.Options{})
 	n := *benchParameters
@@ -163,8 +163,8 @@ func BenchmarkAdam(b *testing.B) {
 	b.ReportMetric(100*(28*copied/8)/took, "copy-%")
 }
 
-// answers reads students: sequences with the row of a skill and an answer, and what is asked next; and the
-// fold of each.
+// answers reads students: sequences with the row of a skill and an answer, and what is asked next;
+// and the fold of each.
 func answers(b *testing.B) (data *Sequences, folds []int) {
 	if *benchAnswers == "" {
 		b.Skip("no -answers")
@@ -203,8 +203,8 @@ var tracing = Options{
 	Adam: Adam{Rate: 4e-3, Decay: 1e-5},
 }
 
-// BenchmarkEpochs: ten epochs of knowledge tracing in batches of 64 windows, of the students outside of
-// fold 0.
+// BenchmarkEpochs: ten epochs of knowledge tracing in batches of 64 windows, of the students
+// outside of fold 0.
 func BenchmarkEpochs(b *testing.B) {
 	data, folds := answers(b)
 	var rest []int
@@ -278,8 +278,8 @@ func judge(b *testing.B, tr *Trainer, batcher *Batcher, data *Sequences, student
 	return (ranks - right*(right+1)/2) / (right * (float64(len(all)) - right))
 }
 
-// BenchmarkFolds: the area under the curve of knowledge tracing, by fold. A tenth of the students of the
-// other folds chooses the epoch.
+// BenchmarkFolds: the area under the curve of knowledge tracing, by fold. A tenth of the students
+// of the other folds chooses the epoch.
 func BenchmarkFolds(b *testing.B) {
 	data, folds := answers(b)
 	d := opentest.Open(b, *opentest.Name, cuda.Options{})

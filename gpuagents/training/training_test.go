@@ -22,7 +22,8 @@ func openTrainer(t testing.TB, o Options, w *Weights) *Trainer {
 	return tr
 }
 
-// randomBatch returns a batch of sequences of up to T moments, and a share of the moments asks no target.
+// randomBatch returns a batch of sequences of up to T moments, and a share of the moments asks no
+// target.
 func randomBatch(r *rand.Rand, s Shape, N, T int, silent float64) Batch {
 	b := Batch{Sequences: N, Moments: T}
 	for range N {
@@ -66,8 +67,8 @@ func gradientOf(t testing.TB, tr *Trainer, b Batch) Weights {
 	return tr.o.weights(v)
 }
 
-// distance returns the norm of the difference of a gradient from the one of the reference, for one target,
-// as a share of its norm.
+// distance returns the norm of the difference of a gradient from the one of the reference, for one
+// target, as a share of its norm.
 func distance(s Shape, got *Weights, want *reference, targets int) float64 {
 	var off, norm float64
 	for _, part := range s.tensors(got) {
@@ -121,7 +122,8 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// TestGradient compares the gradient of the kernels with the reference, for each class and many lengths.
+// TestGradient compares the gradient of the kernels with the reference, for each class and many
+// lengths.
 func TestGradient(t *testing.T) {
 	for _, hidden := range testkit.Few([]int{8, 32, 16, 13}, 3) {
 		for _, s := range shapes(hidden) {
@@ -150,8 +152,8 @@ func TestGradient(t *testing.T) {
 	}
 }
 
-// TestLearning: a training learns what one in float64 learns: a parity of the sum of the rows so far. The
-// losses stay together from step to step.
+// TestLearning: a training learns what one in float64 learns: a parity of the sum of the rows so
+// far. The losses stay together from step to step.
 func TestLearning(t *testing.T) {
 	s := Shape{Hidden: 12, Inputs: 6, Rows: 6, Items: 3}
 	o := Options{

@@ -78,12 +78,13 @@ func (s Shape) weights(v []float32) Weights {
 	return w
 }
 
-// drawWord is the third word of the counters of initial weights. Counters of dropout have smaller ones.
+// drawWord is the third word of the counters of initial weights. Counters of dropout have smaller
+// ones.
 const drawWord = 1 << 31
 
 // draw returns random weights: uniform within 1 over the root of the units, as torch.nn.GRUCell and
-// torch.nn.Linear draw theirs. Rows of the embedding are as small as the weights; with PyTorch's deviation of
-// 1 a training learns worse.
+// torch.nn.Linear draw theirs. Rows of the embedding are as small as the weights; with PyTorch's
+// deviation of 1 a training learns worse.
 func (s Shape) draw(seed uint64) Weights {
 	var w Weights
 	key := [2]uint32{uint32(seed), uint32(seed >> 32)}

@@ -111,8 +111,8 @@ var onlyImporter = map[string][]string{
 	module + "/internal/base/objectstore/cloud": {"cmd/gpuagent", "cpuagents/remote/drivers"},
 }
 
-// connectors are the clients that only a build with the tag connectors has: what a newcomer compiles
-// from a clone has none of them (RFC 0069).
+// connectors are the clients that only a build with the tag connectors has: what a newcomer
+// compiles from a clone has none of them (RFC 0069).
 var connectors = []string{
 	"cloud.google.com/...", "github.com/aws/...", "github.com/jackc/...", "github.com/twmb/...", "gocloud.dev/...",
 	"google.golang.org/api/...", "google.golang.org/grpc/...", "modernc.org/...",
@@ -218,7 +218,8 @@ func TestWalls(t *testing.T) {
 // packages use them, and no command is built with them.
 var suite = regexp.MustCompile(`test$|^(emulation|faults|launches|testkit)$`)
 
-// TestSuites: the commands are built without suites, fixtures and fakes, and without package testing.
+// TestSuites: the commands are built without suites, fixtures and fakes, and without package
+// testing.
 func TestSuites(t *testing.T) {
 	for _, tags := range []string{"", "connectors", "cuda,connectors"} {
 		for _, p := range list(t, tags, "-deps", "./cmd/exoswarm", "./cmd/gpuagent", "./cmd/cpuagent") {
@@ -273,8 +274,8 @@ var networked = []string{
 	"go.opentelemetry.io/otel/exporters/...",
 }
 
-// connects says which packages of a GPU agent may import networked ones, and why. cmd hands each to the
-// agents: the packages below gpuagents reach none of them.
+// connects says which packages of a GPU agent may import networked ones, and why. cmd hands each to
+// the agents: the packages below gpuagents reach none of them.
 var connects = map[string]string{
 	"jobs/natsq/...":                           "the queue",
 	"internal/app/command":                     "the listener of metrics, and the login to NATS",

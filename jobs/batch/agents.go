@@ -71,8 +71,8 @@ type FusedSums struct {
 // NeverUpdated is the age of a knowledge node that was never updated.
 const NeverUpdated = math.MaxUint64
 
-// KnownNodes are the knowledge nodes that agents of a swarm hear, in the order in which they were asked
-// for.
+// KnownNodes are the knowledge nodes that agents of a swarm hear, in the order in which they were
+// asked for.
 type KnownNodes struct {
 	Node    []uint32
 	Updates []uint64

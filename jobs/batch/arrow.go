@@ -14,9 +14,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Observations travel packed (packed.go), and a decoder takes the Arrow streams of other clients too.
-// Answers are Arrow. This file is the one way to and from Arrow: a kind of batch lists its columns, and
-// the list serves both directions.
+// Observations travel packed (packed.go), and a decoder takes the Arrow streams of other clients
+// too. Answers are Arrow. This file is the one way to and from Arrow: a kind of batch lists its
+// columns, and the list serves both directions.
 
 // metaKind and metaVersion are the schema metadata that say what a batch is.
 const (
@@ -29,14 +29,16 @@ type number interface {
 	uint8 | uint32 | uint64 | int32 | int64 | float32 | float64
 }
 
-// column is one column of a kind of batch. It is bound to the slice of a batch that it writes and reads.
+// column is one column of a kind of batch. It is bound to the slice of a batch that it writes and
+// reads.
 type column struct {
 	name  string
 	write func(rows int) (arrow.ArrayData, error)
 	read  func(r *record)
 }
 
-// layout describes a kind of batch as an Arrow record: its name, its rows, and its columns in order.
+// layout describes a kind of batch as an Arrow record: its name, its rows, and its columns in
+// order.
 type layout struct {
 	kind    string
 	rows    int
@@ -196,8 +198,8 @@ func (r *record) fail(format string, args ...any) {
 	}
 }
 
-// decode reads the columns from the one record batch of a stream. checks get the record then. The Arrow
-// library panics on some malformed messages; here that is an error like any other.
+// decode reads the columns from the one record batch of a stream. checks get the record then. The
+// Arrow library panics on some malformed messages; here that is an error like any other.
 func (l layout) decode(data []byte, checks ...func(*record)) (err error) {
 	kind := l.kind
 	bad := func(format string, args ...any) error {

@@ -43,7 +43,8 @@ func appendPacked(dst []byte, v []uint64, width int) []byte {
 	return dst[:start+n]
 }
 
-// unpackBits reads len(out) values, each as base + scale*x for the packed x. p has exactly their bytes.
+// unpackBits reads len(out) values, each as base + scale*x for the packed x. p has exactly their
+// bytes.
 func unpackBits(out []uint64, p []byte, width int, base, scale uint64) {
 	switch width {
 	case 0:

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestDoubles: the values keep their 64 bits where the features are the values in 32 bits, packed and
-// as Arrow. Features of another kind are what agents see.
+// TestDoubles: the values keep their 64 bits where the features are the values in 32 bits, packed
+// and as Arrow. Features of another kind are what agents see.
 func TestDoubles(t *testing.T) {
 	for _, c := range []struct {
 		features    []float32

@@ -25,8 +25,8 @@ var surpriseNames = [Surprises]string{"", "point", "level", "spread", "missing",
 func (s Surprise) String() string { return surpriseNames[s] }
 
 // Explained says of each row of a batch of decisions why it was decided so. It is made by the CPU
-// agent that collects the decisions, and is no part of an encoded batch. Expected, Low and High have
-// Features values a row, row by row; NaN where too few rows came before.
+// agent that collects the decisions, and is no part of an encoded batch. Expected, Low and High
+// have Features values a row, row by row; NaN where too few rows came before.
 type Explained struct {
 	Features            int
 	Expected, Low, High []float64

@@ -51,8 +51,8 @@ func appendInts[T integer](dst []byte, v []T, rows int, order permutation) []byt
 	return dst
 }
 
-// readInts fills out with a column of data and returns the bytes behind it. order, if it is not nil, has
-// the length of out and is a permutation.
+// readInts fills out with a column of data and returns the bytes behind it. order, if it is not
+// nil, has the length of out and is a permutation.
 func readInts[T integer](out []T, data []byte, order permutation) (rest []byte, err error) {
 	var d decoder
 	var x [packBlock]uint64

@@ -1,6 +1,6 @@
 // Package batch is the columnar form of observations and decisions. Observations travel packed
-// (Observations.Pack). Answers are Arrow IPC streams of one record batch. The decoders of observations
-// take such streams too, which other clients and earlier versions write.
+// (Observations.Pack). Answers are Arrow IPC streams of one record batch. The decoders of
+// observations take such streams too, which other clients and earlier versions write.
 package batch
 
 import (
@@ -97,8 +97,8 @@ func width(values []float64, rows int) int {
 	return len(values) / rows
 }
 
-// DecodeObservations reads a batch that Pack or Encode wrote. A message that is not one, whatever is
-// in it, gives a jobs.Error of class jobs.CodeInvalid or jobs.CodeVersion.
+// DecodeObservations reads a batch that Pack or Encode wrote. A message that is not one, whatever
+// is in it, gives a jobs.Error of class jobs.CodeInvalid or jobs.CodeVersion.
 func DecodeObservations(data []byte) (*Observations, error) {
 	o := &Observations{}
 	if isPacked(data) {

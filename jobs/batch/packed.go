@@ -111,8 +111,8 @@ func MemoryOf(data []byte) int {
 }
 
 // Pack returns the batch in the form of the logs of swarms, for DecodeObservations: a packed batch,
-// or an Arrow IPC stream where the batch is empty or beyond the limits of that. It does not keep the
-// slices.
+// or an Arrow IPC stream where the batch is empty or beyond the limits of that. It does not keep
+// the slices.
 func (o *Observations) Pack() ([]byte, error) {
 	n := o.Len()
 	values := width(o.Value, n)
@@ -189,8 +189,8 @@ func appendShorter[T integer](data []byte, v []T, order permutation) (_ []byte, 
 // sample is the number of rows by which the order of a column is chosen.
 const sample = 4 * packBlock
 
-// shorter reports whether the first rows of a column are shorter in an order, which may be nil, than
-// as they are.
+// shorter reports whether the first rows of a column are shorter in an order, which may be nil,
+// than as they are.
 func shorter(order permutation, pack func(rows int, order permutation) []byte) bool {
 	if order == nil {
 		return false

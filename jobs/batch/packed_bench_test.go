@@ -103,8 +103,8 @@ func (o *Observations) words() (columns [][]uint64) {
 	return columns
 }
 
-// varints is a form of differences as varints, raw values and texts with their lengths. Features are
-// values.
+// varints is a form of differences as varints, raw values and texts with their lengths. Features
+// are values.
 func varints(o *Observations) ([]byte, error) {
 	data := binary.AppendUvarint(nil, uint64(o.Len()))
 	for _, c := range o.words() {

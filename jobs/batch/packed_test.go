@@ -258,8 +258,8 @@ func TestPackedVersion1(t *testing.T) {
 
 var update = flag.Bool("update", false, "write the files of TestPackedVersion1")
 
-// FuzzPacked decodes any bytes behind the magic of a packed batch: no panic, and no more memory than
-// MemoryOf says.
+// FuzzPacked decodes any bytes behind the magic of a packed batch: no panic, and no more memory
+// than MemoryOf says.
 func FuzzPacked(f *testing.F) {
 	for _, o := range []*Observations{telemetryRuns(f, 300, 16), telemetryInterleaved(f, 300)} {
 		data, err := o.Pack()

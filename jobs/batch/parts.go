@@ -28,8 +28,8 @@ func pick[T any](from []T, places []int, width int) []T {
 
 // MergeDecisions returns n decisions of several batches: row i of batch k becomes row places[k][i].
 // Each place is in places once. A batch without places may be nil. The result shares the texts of
-// the batches, and no slice. It fails if the batches do not have as many rows as places, or differ in
-// their columns. Explanations are not merged.
+// the batches, and no slice. It fails if the batches do not have as many rows as places, or differ
+// in their columns. Explanations are not merged.
 func MergeDecisions(n int, of []*Decisions, places [][]int) (*Decisions, error) {
 	d := &Decisions{
 		Group: make([]uint32, n), Row: make([]uint64, n), Read: make([]int64, n), Timestamp: make([]string, n),

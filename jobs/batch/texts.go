@@ -267,8 +267,8 @@ func (s stamp) Matches(texts []string, times []int64) bool {
 	return true
 }
 
-// Write fills out with the texts of times in unix nanoseconds. They have bytes bytes together, which
-// Write allocates.
+// Write fills out with the texts of times in unix nanoseconds. They have bytes bytes together,
+// which Write allocates.
 func (s stamp) Write(out []string, times []int64, bytes int) error {
 	if !s.valid() {
 		return fmt.Errorf("%w: %d is no form of a time", errCorrupt, s)

@@ -57,7 +57,8 @@ type CircuitSpec struct {
 	Expect []string `json:"expect,omitempty"`
 	// Return lists counts, samples, probabilities and state; empty: counts, if there are shots.
 	Return []string `json:"return,omitempty"`
-	// Explain asks for the passes too. With no shots, no expect and no return the circuit is planned only.
+	// Explain asks for the passes too. With no shots, no expect and no return the circuit is planned
+	// only.
 	Explain bool `json:"explain,omitempty"`
 }
 

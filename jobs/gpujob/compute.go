@@ -85,8 +85,8 @@ type ComputeOutput struct {
 	Ran
 }
 
-// ChainSpec asks for the product of matrices, in the order of multiplications that is predicted to be
-// the fastest.
+// ChainSpec asks for the product of matrices, in the order of multiplications that is predicted to
+// be the fastest.
 type ChainSpec struct {
 	Factors []Array `json:"factors"` // 2 to MaxFactors matrices of f32
 }

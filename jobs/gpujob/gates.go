@@ -29,12 +29,13 @@ type CircuitGates struct {
 type CircuitGate struct {
 	// Name is a name of stdgates.inc or qelib1.inc, U, GateMeasure or GateReset.
 	Name string `json:"name"`
-	// Qubits are the qubits that the gate takes, in the order of OpenQASM. GateMeasure and GateReset take one.
+	// Qubits are the qubits that the gate takes, in the order of OpenQASM. GateMeasure and GateReset
+	// take one.
 	Qubits []int `json:"qubits"`
 	// Angles are the angles that the gate takes, in radians.
 	Angles []CircuitAngle `json:"angles,omitempty"`
-	// Controls are further qubits that must be 1, and Zeros qubits that must be 0. GateMeasure and GateReset
-	// have none.
+	// Controls are further qubits that must be 1, and Zeros qubits that must be 0. GateMeasure and
+	// GateReset have none.
 	Controls []int `json:"controls,omitempty"`
 	Zeros    []int `json:"zeros,omitempty"`
 	// Bit is the bit of a GateMeasure.

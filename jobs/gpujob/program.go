@@ -18,11 +18,13 @@ const (
 	MaxProgramWeights = 20
 )
 
-// Trains reports whether jobs of a kind train: they take hours, have checkpoints, and go on from them.
+// Trains reports whether jobs of a kind train: they take hours, have checkpoints, and go on from
+// them.
 func Trains(kind string) bool { return kind == KindTrain || kind == KindTrainProgram }
 
 // TrainProgramSpec asks for weights with a small loss. The loss is an expression over arrays and
-// weights; each step computes it over all rows, and its derivatives, and changes the weights by Adam.
+// weights; each step computes it over all rows, and its derivatives, and changes the weights by
+// Adam.
 type TrainProgramSpec struct {
 	// Expr is the text. It has one output, the loss, which is one number of f32.
 	Expr string `json:"expr"`
@@ -89,8 +91,8 @@ func (s *TrainProgramSpec) Check() error {
 // Names returns the names of the weights in alphabetical order.
 func (s *TrainProgramSpec) Names() []string { return slices.Sorted(maps.Keys(s.Weights)) }
 
-// Settings returns the bytes of what decides the weights of a step, but for the elements of the arrays:
-// a checkpoint is used by a job with the same bytes and arrays alone.
+// Settings returns the bytes of what decides the weights of a step, but for the elements of the
+// arrays: a checkpoint is used by a job with the same bytes and arrays alone.
 func (s *TrainProgramSpec) Settings() []byte {
 	of := *s
 	of.Steps, of.Continue = 0, ""

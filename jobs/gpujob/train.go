@@ -20,7 +20,8 @@ const (
 	MaxTrainRows       = 1 << 20 // rows of the embedding
 	MaxTrainItems      = 1 << 16
 	MaxTrainCandidates = 16
-	// TrainAttempts is how often a job of kind train is tried: each attempt goes on behind the one before.
+	// TrainAttempts is how often a job of kind train is tried: each attempt goes on behind the one
+	// before.
 	TrainAttempts = 100
 	// TrainResult is how long the result of such a job, and with it the last checkpoint, is kept, in
 	// seconds.
@@ -56,14 +57,15 @@ type TrainSpec struct {
 	// and not trained with.
 	Lengths Array `json:"lengths"`
 	HeldOut int   `json:"held_out,omitempty"`
-	// Inputs have a row for each moment, sequence after sequence: f32 of shape [moments, Width], or u32
-	// of shape [moments], the numbers of rows of the embedding.
+	// Inputs have a row for each moment, sequence after sequence: f32 of shape [moments, Width], or
+	// u32 of shape [moments], the numbers of rows of the embedding.
 	Inputs Array `json:"inputs"`
 	// Asked are i32, the item of each moment or -1; nil without items. Targets are i32: 0 or 1 with
 	// items, otherwise a candidate; -1 where none is known.
 	Asked   *Array `json:"asked,omitempty"`
 	Targets Array  `json:"targets"`
-	// Continue names a job whose last checkpoint is gone on from; empty: the training begins from the start.
+	// Continue names a job whose last checkpoint is gone on from; empty: the training begins from the
+	// start.
 	Continue string `json:"continue,omitempty"`
 }
 
@@ -162,8 +164,8 @@ func (s *TrainSpec) checkArrays() error {
 // each candidate.
 func (s *TrainSpec) Predictions() int { return max(1, s.Candidates) }
 
-// Settings returns the bytes of what decides the weights, but for the arrays: a checkpoint is used by a
-// job with the same bytes and arrays alone. Epochs and Patience say only when training ends.
+// Settings returns the bytes of what decides the weights, but for the arrays: a checkpoint is used
+// by a job with the same bytes and arrays alone. Epochs and Patience say only when training ends.
 func (s *TrainSpec) Settings() []byte {
 	of := *s
 	of.Model, of.Continue, of.Epochs, of.Patience = "", "", 0, 0
@@ -210,8 +212,8 @@ type TrainOutput struct {
 	Best   int          `json:"best"`
 	Epochs []TrainEpoch `json:"epochs"`
 	Steps  int64        `json:"steps"`
-	// Predictions are f32 of shape [moments of the sequences that are held out, probabilities]; nil
-	// if none is. A moment that asks nothing has NaN. HeldOutLoss is the mean cross entropy of a target
+	// Predictions are f32 of shape [moments of the sequences that are held out, probabilities]; nil if
+	// none is. A moment that asks nothing has NaN. HeldOutLoss is the mean cross entropy of a target
 	// of these sequences.
 	Predictions *Array  `json:"predictions,omitempty"`
 	HeldOutLoss float64 `json:"held_out_loss,omitempty"`

@@ -121,8 +121,8 @@ func (q Queue) Work(t *testing.T, c Client, handlers map[string]jobs.Handler) (s
 	return q.Start(t, c, Workload{Handlers: handlers})
 }
 
-// Run runs the suite. open makes a new queue for every test. The tests are parallel, because most of
-// them wait.
+// Run runs the suite. open makes a new queue for every test. The tests are parallel, because most
+// of them wait.
 func Run(t *testing.T, open func(t *testing.T) Queue) {
 	for name, test := range map[string]func(*testing.T, Queue){
 		"result":          testResult,

@@ -108,8 +108,8 @@ func testLevels(t *testing.T, q Queue) {
 	}
 }
 
-// testLevelsRefused: a level that does not exist, or that the queue cannot give, is refused with the
-// cure, and nothing is stored.
+// testLevelsRefused: a level that does not exist, or that the queue cannot give, is refused with
+// the cure, and nothing is stored.
 func testLevelsRefused(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	for want, change := range map[string]func(j *jobs.Job){

@@ -83,8 +83,8 @@ func Cluster(t testing.TB) (all [3]*server.Server) {
 	return all
 }
 
-// connection is what natsq.Connect and natsconn.Open return. This package imports neither package natsq
-// nor its parts above natsconn, so that their internal tests can use it.
+// connection is what natsq.Connect and natsconn.Open return. This package imports neither package
+// natsq nor its parts above natsconn, so that their internal tests can use it.
 type connection interface{ Close() }
 
 // Open connects to a server. The end of the test closes the connection.
@@ -116,8 +116,8 @@ func dial[C connection](
 	return c
 }
 
-// Raw connects to a server without creating what the protocol keeps there, for what the library does not
-// offer: the fields NC and JS are the clients of the NATS library.
+// Raw connects to a server without creating what the protocol keeps there, for what the library
+// does not offer: the fields NC and JS are the clients of the NATS library.
 func Raw(t testing.TB, o natsconn.Options) *natsconn.Conn {
 	t.Helper()
 	o.Name, o.Bare = t.Name(), true
@@ -139,7 +139,8 @@ func Connected[C connection](t testing.TB, connect func(context.Context, natscon
 	return Open(t, Start(t, server.Options{Port: server.InProcess}), connect)
 }
 
-// Work calls start, the method Work of a connection, with options. The end of the test drains the worker.
+// Work calls start, the method Work of a connection, with options. The end of the test drains the
+// worker.
 func Work[O any, W interface {
 	Drain(ctx context.Context) error
 }](

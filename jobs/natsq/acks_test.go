@@ -14,8 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// purging returns a batcher that does not give up waiting, so that what leaves the queue was purged. Its
-// loop does not run: the test calls pass.
+// purging returns a batcher that does not give up waiting, so that what leaves the queue was
+// purged. Its loop does not run: the test calls pass.
 func purging(c *natsconn.Conn) *ackBatcher {
 	r := newBatcher(c, slog.New(slog.DiscardHandler))
 	r.maxWait = time.Hour

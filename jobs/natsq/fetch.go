@@ -149,9 +149,9 @@ func (w *Worker) fetchFrom(ctx context.Context, s wire.Source, r natsconn.PullRe
 	return msgs, err
 }
 
-// openSource makes the consumer of a source, and reports whether it did. A source of another level than
-// the default whose stream is gone, or whose server is away, must not stop the worker: it waits until
-// there are news of it.
+// openSource makes the consumer of a source, and reports whether it did. A source of another level
+// than the default whose stream is gone, or whose server is away, must not stop the worker: it
+// waits until there are news of it.
 func (w *Worker) openSource(ctx context.Context, s wire.Source) (ok bool, err error) {
 	try, cancel := ctx, context.CancelFunc(func() {})
 	if s.Level != "" {

@@ -81,9 +81,9 @@ func TestLevelStreams(t *testing.T) {
 	}
 }
 
-// TestLevelOldAgents: a job of a level is refused while the agents of its kind are of a version that
-// knows no levels, and runs where one agent reads it. A delayed job that such an agent moves is not
-// lost: it loses its level.
+// TestLevelOldAgents: a job of a level is refused while the agents of its kind are of a version
+// that knows no levels, and runs where one agent reads it. A delayed job that such an agent moves
+// is not lost: it loses its level.
 func TestLevelOldAgents(t *testing.T) {
 	t.Parallel()
 	s, c := jobstest.InProcess(t, natsq.Connect)
@@ -160,8 +160,8 @@ func TestLevelOldAgents(t *testing.T) {
 }
 
 // TestLevelAway: while the only server of a level is away, the jobs of other levels are submitted,
-// listed, counted and done by workers that start meanwhile, and nothing says "not found" of a job that
-// may be there.
+// listed, counted and done by workers that start meanwhile, and nothing says "not found" of a job
+// that may be there.
 func TestLevelAway(t *testing.T) {
 	t.Parallel()
 	servers := jobstest.Cluster(t)

@@ -79,8 +79,8 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
-// logLine returns the function that counts a line of the log of a job of the pool. Both counters are
-// there from then on.
+// logLine returns the function that counts a line of the log of a job of the pool. Both counters
+// are there from then on.
 func (m *Metrics) logLine(p jobs.Pool) func(dropped bool) {
 	if m == nil {
 		return nil

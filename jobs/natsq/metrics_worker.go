@@ -19,9 +19,9 @@ type workerMetrics struct {
 	all map[*slots]bool
 }
 
-// slots are the places for jobs of a worker. They are a copy of what the worker has, so that metrics
-// do not refer to workers: number does not change, and oldest may be called from any goroutine, also
-// after the end of the worker.
+// slots are the places for jobs of a worker. They are a copy of what the worker has, so that
+// metrics do not refer to workers: number does not change, and oldest may be called from any
+// goroutine, also after the end of the worker.
 type slots struct {
 	pool   jobs.Pool
 	number int

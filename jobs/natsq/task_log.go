@@ -15,8 +15,9 @@ func (w *Worker) logger(t *task) *slog.Logger {
 	return t.logger
 }
 
-// lastLine returns the logger of a task for the line that says why its attempt ended without a result.
-// The log of the job keeps that line also when the handler has used up the room for its own.
+// lastLine returns the logger of a task for the line that says why its attempt ended without a
+// result. The log of the job keeps that line also when the handler has used up the room for its
+// own.
 func (w *Worker) lastLine(t *task) *slog.Logger {
 	log := w.logger(t)
 	if t.lines != nil {

@@ -49,14 +49,15 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (*Worker, error) {
 	return c.work(ctx, o, nil)
 }
 
-// Beside starts another worker of the same agent, for other kinds of job with slots of their own. The
-// first one answers the questions what runs for both: an agent answers once. The caller ends both.
+// Beside starts another worker of the same agent, for other kinds of job with slots of their own.
+// The first one answers the questions what runs for both: an agent answers once. The caller ends
+// both.
 func (w *Worker) Beside(ctx context.Context, o WorkerOptions) (*Worker, error) {
 	return w.c.work(ctx, o, w.current)
 }
 
-// work starts a worker that keeps what it runs in current, for which another worker answers; nil: it
-// answers itself.
+// work starts a worker that keeps what it runs in current, for which another worker answers; nil:
+// it answers itself.
 func (c *Conn) work(ctx context.Context, o WorkerOptions, current *runningJobs) (_ *Worker, err error) {
 	if err := o.defaults(); err != nil {
 		return nil, err

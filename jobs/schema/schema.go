@@ -234,7 +234,8 @@ func explain(s *jsonschema.Schema, doc any, v *jsonschema.ValidationError) *Erro
 	return e
 }
 
-// steps returns the names and places of a location, which is a JSON pointer whose steps are escaped as in a URL, too.
+// steps returns the names and places of a location, which is a JSON pointer whose steps are escaped
+// as in a URL, too.
 func steps(location string) []string {
 	if location == "" {
 		return nil

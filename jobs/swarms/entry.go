@@ -121,9 +121,9 @@ type Ticked struct {
 	Sums []byte `json:"sums,omitempty"`
 }
 
-// Query asks for the state of agents, or of groups, for the outcome of the last round, or for the sums of
-// knowledge nodes, and is read-only. The answer has the order of the ids. Exactly one of these is asked
-// for, with at most MaxAddressed ids.
+// Query asks for the state of agents, or of groups, for the outcome of the last round, or for the
+// sums of knowledge nodes, and is read-only. The answer has the order of the ids. Exactly one of
+// these is asked for, with at most MaxAddressed ids.
 type Query struct {
 	Version int      `json:"v"`
 	Agents  []uint32 `json:"agents,omitempty"` // ids

@@ -2,8 +2,8 @@ package swarms
 
 import "math"
 
-// MaxLearned is the largest number of nodes of a Learn. With the most units of a node, its JSON is less
-// than the largest message.
+// MaxLearned is the largest number of nodes of a Learn. With the most units of a node, its JSON is
+// less than the largest message.
 const MaxLearned = 4096
 
 // Learn merges values into knowledge nodes of a swarm, as the swarm merges them: a mean becomes the

@@ -7,8 +7,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// What a rule does when a round is decided. Ticks and resets are a part of the entry that has decided
-// it. A decision is emitted, and a job submitted, before the answer is in the log.
+// What a rule does when a round is decided. Ticks and resets are a part of the entry that has
+// decided it. A decision is emitted, and a job submitted, before the answer is in the log.
 const (
 	ReactTick   = "tick"
 	ReactReset  = "reset"

@@ -23,9 +23,9 @@ func (s Swarm) ShardOf(group int) int {
 	return int((int64(group+1)*int64(s.ShardCount()) - 1) / int64(s.Groups))
 }
 
-// EntityGroup returns the group of entity number i of a swarm with a key, in the order of their first
-// rows. Entities go around the shards, so that few entities of many groups use all shards. i is below
-// Groups, and each group has one i. With one shard the group is i.
+// EntityGroup returns the group of entity number i of a swarm with a key, in the order of their
+// first rows. Entities go around the shards, so that few entities of many groups use all shards. i
+// is below Groups, and each group has one i. With one shard the group is i.
 func (s Swarm) EntityGroup(i int) int {
 	n := s.ShardCount()
 	least := s.Groups / n // groups that each shard has

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// MaxNodeSums is the largest size of the sums of knowledge nodes in bytes. As JSON they are less than the
-// largest message.
+// MaxNodeSums is the largest size of the sums of knowledge nodes in bytes. As JSON they are less
+// than the largest message.
 const MaxNodeSums = 512 << 10
 
 // NodeSums are the sums from which the next tick of a shard makes its knowledge nodes. They are
@@ -96,8 +96,8 @@ func PutWords(words []uint64) []byte {
 	return data
 }
 
-// Words returns the words of bytes whose number is a multiple of 8, in memory of the caller; of others the
-// last ones are left out.
+// Words returns the words of bytes whose number is a multiple of 8, in memory of the caller; of
+// others the last ones are left out.
 func Words(data []byte) []uint64 {
 	words := make([]uint64, len(data)/8)
 	for i := range words {

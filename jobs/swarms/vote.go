@@ -81,8 +81,9 @@ type Voted struct {
 type Leader struct {
 	Agent    uint32 `json:"agent"`
 	Priority uint32 `json:"priority"`
-	// Vote is the candidate that the leader votes for. An elected leader votes for the winner. Of another
-	// one it is nil if the leader abstains, or if the agents of the swarm do not hear their leader.
+	// Vote is the candidate that the leader votes for. An elected leader votes for the winner. Of
+	// another one it is nil if the leader abstains, or if the agents of the swarm do not hear their
+	// leader.
 	Vote *int `json:"vote,omitempty"`
 }
 

@@ -38,8 +38,8 @@ func (s *slabs[M]) open(o Options, alloc func(n int64, purpose string) (M, error
 	return nil
 }
 
-// resize takes memory for count frames, has copy fill n bytes of it for each run of moves, and gives
-// the old memory back. One slab stays one slab. After an error the frames are as they were.
+// resize takes memory for count frames, has copy fill n bytes of it for each run of moves, and
+// gives the old memory back. One slab stays one slab. After an error the frames are as they were.
 func (s *slabs[M]) resize(
 	count int, moves []tiers.Move, copy func(to M, toOff int64, from M, fromOff, n int64) error,
 ) error {

@@ -51,7 +51,8 @@ const (
 	mostAtRest     = 16 << 20 // longer tables stay open: they are read whole when they are opened
 )
 
-// memTableFor returns the size of the memtables of a table with a number of entries: a power of two.
+// memTableFor returns the size of the memtables of a table with a number of entries: a power of
+// two.
 func memTableFor(entries int64) int64 {
 	n := int64(leastMemTable)
 	for n < mostMemTable && n < entries*memTableEntry {

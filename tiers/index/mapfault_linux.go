@@ -45,12 +45,12 @@ var (
 
 func handlerPC() uintptr
 
-// InstallMapFault installs the handler if it is not. It is cheap to call again, and does away with a handler
-// that was installed meanwhile.
+// InstallMapFault installs the handler if it is not. It is cheap to call again, and does away with
+// a handler that was installed meanwhile.
 //
-// The handler acts on SIGBUS with code BUS_ADRERR if the instruction is the program's own. It passes
-// everything else to the handler of the Go runtime, so other faults end the process or panic as
-// ever. A shared library that maps devices, as the CUDA driver does, is left alone.
+// The handler acts on SIGBUS with code BUS_ADRERR if the instruction is the program's own. It
+// passes everything else to the handler of the Go runtime, so other faults end the process or panic
+// as ever. A shared library that maps devices, as the CUDA driver does, is left alone.
 func InstallMapFault() error {
 	mu.Lock()
 	defer mu.Unlock()
@@ -112,6 +112,6 @@ func codeAround(maps []byte, pc uintptr) (start, end uintptr) {
 	return code[file].start, code[file].end
 }
 
-// MapFaults returns how many pages of mapped files were replaced since the process began. A page counts
-// again when it is mapped again.
+// MapFaults returns how many pages of mapped files were replaced since the process began. A page
+// counts again when it is mapped again.
 func MapFaults() uint64 { return atomic.LoadUint64(&count) }

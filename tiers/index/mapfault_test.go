@@ -143,8 +143,8 @@ func TestOtherHandlers(t *testing.T) {
 	t.Run("truncated file", TestTruncatedFile)
 }
 
-// TestOtherFaults: a fault that is not the program's own goes to the Go runtime, which makes a panic
-// of it where it may.
+// TestOtherFaults: a fault that is not the program's own goes to the Go runtime, which makes a
+// panic of it where it may.
 func TestOtherFaults(t *testing.T) {
 	install(t)
 	f, b := mapped(t, filepath.Join(t.TempDir(), "f"), 1)

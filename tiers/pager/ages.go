@@ -12,8 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// ageTable records pages. Its zero value is empty. All methods may be called from several goroutines
-// at once. Times are numbers in units of the caller's choice, from 1 on.
+// ageTable records pages. Its zero value is empty. All methods may be called from several
+// goroutines at once. Times are numbers in units of the caller's choice, from 1 on.
 //
 // It takes 12 bytes a slot and between 15 and 19 a page. Each of its 64 shards has a lock, under
 // which no other lock is taken.
@@ -24,8 +24,8 @@ type ageShard struct {
 	marks tiers.PageMap[ageMark]
 }
 
-// ageMark is the record of a page: its tier in 4 bits, one bit for hot, and the time in 27. The time
-// is 1 or more, so no mark is 0, which tiers.PageMap needs.
+// ageMark is the record of a page: its tier in 4 bits, one bit for hot, and the time in 27. The
+// time is 1 or more, so no mark is 0, which tiers.PageMap needs.
 type ageMark uint32
 
 const (

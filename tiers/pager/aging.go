@@ -60,8 +60,8 @@ type agingMove struct {
 // noCut is an age that no page reaches.
 const noCut = ^uint32(0)
 
-// newAging returns the aging of a Pager; nil if pages never move: there is no store, or no tier has a
-// threshold and the store is no Filler.
+// newAging returns the aging of a Pager; nil if pages never move: there is no store, or no tier has
+// a threshold and the store is no Filler.
 func newAging(p *Pager) *aging {
 	if p.store == nil {
 		return nil

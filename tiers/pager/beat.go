@@ -73,7 +73,8 @@ func (p *Pager) beat(now time.Time) {
 	}
 }
 
-// rounds is background work that runs round by round, in a goroutine while there is something to do.
+// rounds is background work that runs round by round, in a goroutine while there is something to
+// do.
 type rounds struct {
 	round func(ctx context.Context)
 	begun func(func(ctx context.Context)) // runs a function in a goroutine, unless the Pager is closed

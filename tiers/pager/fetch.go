@@ -91,8 +91,8 @@ func (ft *fetcher) bring(ctx context.Context, wants []want) {
 // page that the policy chooses would be evicted by the next page fault anyhow.
 const recently = 100 * time.Millisecond
 
-// spareFrame returns a frame for a page that was not pinned yet, or nil. It takes a free frame above
-// the low watermark, or evicts a page that was neither in use nor fetched recently.
+// spareFrame returns a frame for a page that was not pinned yet, or nil. It takes a free frame
+// above the low watermark, or evicts a page that was neither in use nor fetched recently.
 func (ft *fetcher) spareFrame(ctx context.Context, w want) *frame {
 	if f := w.m.takeFree(w.m.Low); f != nil {
 		return f

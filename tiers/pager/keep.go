@@ -8,8 +8,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// keeper is the background work of the memory tiers: it keeps frames free, moves idle pages down and
-// asks for warm ones to move up.
+// keeper is the background work of the memory tiers: it keeps frames free, moves idle pages down
+// and asks for warm ones to move up.
 type keeper struct {
 	table   *table
 	memory  []*memory
@@ -23,8 +23,8 @@ type keeper struct {
 	still   *sync.RWMutex // Pager.still
 }
 
-// The times between two rounds of a keeper, in ticks: lookEvery, 80 ms, is a twelfth of the shortest
-// threshold of the design.
+// The times between two rounds of a keeper, in ticks: lookEvery, 80 ms, is a twelfth of the
+// shortest threshold of the design.
 const (
 	lookEvery  = 16
 	mostPause  = 200
@@ -76,8 +76,8 @@ func (k *keeper) makeRoom(ctx context.Context, m *memory) {
 }
 
 // demoteIdle moves the pages of a tier down that were not pinned for MaxIdle. A page for which the
-// tier below has no frame free stays, unless it is old enough to leave that one too: it would pass it
-// by and come back from the store. A last tier without a store below keeps its pages.
+// tier below has no frame free stays, unless it is old enough to leave that one too: it would pass
+// it by and come back from the store. A last tier without a store below keeps its pages.
 func (k *keeper) demoteIdle(ctx context.Context, m *memory) {
 	if m.level == len(k.memory)-1 && k.store == nil {
 		return

@@ -185,8 +185,8 @@ func (m *memory) outcomeOfAccess(err error) error {
 
 func (m *memory) down() bool { return m.failing.Load() && m.breaker.Open(time.Now()) }
 
-// tell reports a page to the policy: call is Access of a page fault, Added, Evicted when the page left
-// for another tier or the store, or Removed of a deleted page.
+// tell reports a page to the policy: call is Access of a page fault, Added, Evicted when the page
+// left for another tier or the store, or Removed of a deleted page.
 func (m *memory) tell(call func(*policy.Adaptive, uint64), page uint64) {
 	m.policyMu.Lock()
 	defer m.policyMu.Unlock()

@@ -56,8 +56,8 @@ func (p *Pager) Resize(ctx context.Context, tier int, to Size) error {
 	return nil
 }
 
-// residents returns the pages of a tier, and an error if one of its frames is neither free nor has a
-// page at rest.
+// residents returns the pages of a tier, and an error if one of its frames is neither free nor has
+// a page at rest.
 func (p *Pager) residents(m *memory) ([]uint64, error) {
 	var pages []uint64
 	for i := range m.frames {

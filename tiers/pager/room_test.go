@@ -10,8 +10,9 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
-// TestRoomForEveryPage: without a store, a last tier with a frame for each page always has room for a page
-// that leaves the tier above, also while another page comes up and its frame is not given back yet.
+// TestRoomForEveryPage: without a store, a last tier with a frame for each page always has room for
+// a page that leaves the tier above, also while another page comes up and its frame is not given
+// back yet.
 func TestRoomForEveryPage(t *testing.T) {
 	const pages, room, workers = 6, 2, 6
 	p, err := pager.Open(pager.Options{

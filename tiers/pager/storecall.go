@@ -361,9 +361,9 @@ var start = time.Now()
 
 func nanotime() int64 { return int64(time.Since(start)) }
 
-// stagingBuffers is a fixed number of staging buffers of one page, which bounds how much moves at once.
-// All methods may be called from several goroutines at once. A caller holds one buffer at a time
-// and gives it back without waiting for another.
+// stagingBuffers is a fixed number of staging buffers of one page, which bounds how much moves at
+// once. All methods may be called from several goroutines at once. A caller holds one buffer at a
+// time and gives it back without waiting for another.
 type stagingBuffers struct {
 	free     chan []byte // nil stands for a buffer that is to be made
 	stager   tiers.Stager

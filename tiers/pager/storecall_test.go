@@ -177,8 +177,9 @@ func testQueue(t *testing.T) {
 	}
 }
 
-// TestWaitForPlace: the time that a call waits for a place in the queue is not its stall either, and a
-// queue that does not move at all fails a call after the stall, and not when its caller gives up.
+// TestWaitForPlace: the time that a call waits for a place in the queue is not its stall either,
+// and a queue that does not move at all fails a call after the stall, and not when its caller gives
+// up.
 func TestWaitForPlace(t *testing.T) { synctest.Test(t, testWaitForPlace) }
 
 func testWaitForPlace(t *testing.T) {

@@ -22,8 +22,8 @@ type table struct {
 	store  tiers.Store // has the pages that are in no frame; nil without a store
 }
 
-// shardBits is the logarithm of the most parts of the page table, each with a lock of its own: enough
-// that the pins of a few hundred cores seldom meet. A table of few frames has fewer.
+// shardBits is the logarithm of the most parts of the page table, each with a lock of its own:
+// enough that the pins of a few hundred cores seldom meet. A table of few frames has fewer.
 const shardBits = 8
 
 type shard struct {
@@ -200,8 +200,8 @@ func (t *table) mayEvict(m *memory, page uint64, may func(*frame) bool) bool {
 	return f != nil && f.memory == m && !f.moving && f.pins.Load() == 0 && (may == nil || may(f))
 }
 
-// drain gives the recorded pins of pages in a tier to its policy, and returns their number. It holds
-// the tier's policyMu.
+// drain gives the recorded pins of pages in a tier to its policy, and returns their number. It
+// holds the tier's policyMu.
 func (t *table) drain(m *memory) (pins int) {
 	m.policyMu.Lock()
 	defer m.policyMu.Unlock()

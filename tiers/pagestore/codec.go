@@ -11,9 +11,9 @@ import (
 )
 
 // A page is stored raw, as LZ4 or as Zstandard, with an optional byte shuffle by element size in
-// front. Dense float state does not shrink under a plain compressor; once its bytes are transposed, so
-// that all sign and exponent bytes lie together, Zstandard takes 15 % off Gaussian values and two
-// thirds off quantised ones.
+// front. Dense float state does not shrink under a plain compressor; once its bytes are transposed,
+// so that all sign and exponent bytes lie together, Zstandard takes 15 % off Gaussian values and
+// two thirds off quantised ones.
 
 // CodecID names a format of stored bytes. The values are part of the on-disk format.
 type CodecID uint8
@@ -253,8 +253,8 @@ func sized(b []byte, n int) []byte {
 	return b[:n]
 }
 
-// coderPool is a set of coders of one kind for many goroutines. It keeps as many as were ever in use at
-// once.
+// coderPool is a set of coders of one kind for many goroutines. It keeps as many as were ever in
+// use at once.
 type coderPool struct {
 	pageSize int
 	spec     Codec

@@ -85,8 +85,9 @@ func TestSegmentBytes(t *testing.T) {
 	}
 }
 
-// TestMinCapacity: the least capacity is a segment of two records, which are its header, the records
-// and its end, and the index of one page and one mark. For pages of 2 MiB that is less than 8 MiB.
+// TestMinCapacity: the least capacity is a segment of two records, which are its header, the
+// records and its end, and the index of one page and one mark. For pages of 2 MiB that is less than
+// 8 MiB.
 func TestMinCapacity(t *testing.T) {
 	tables := tierstest.Backend{FS: tierstest.NewMem(0)}
 	for size, blocks := range map[int]int64{vfs.BlockSize: 6, 4 * vfs.BlockSize: 12, 0: 1028} {

@@ -63,9 +63,10 @@ type dir struct {
 	down     error // why the directory cannot be used
 }
 
-// openDir reads the headers of a directory's segments. Files that a crash left without a valid header
-// are removed: no index entry can point into them, since a segment's header is durable before its
-// first slot is given out. The caller then reports every record that the index holds with Claim.
+// openDir reads the headers of a directory's segments. Files that a crash left without a valid
+// header are removed: no index entry can point into them, since a segment's header is durable
+// before its first slot is given out. The caller then reports every record that the index holds
+// with Claim.
 func openDir(opts dirOptions) (*dir, error) {
 	d := &dir{opts: opts, segments: map[uint32]*segment{}, classes: map[int][]*segment{}, next: 1}
 	names, err := opts.FS.List(opts.Path)

@@ -62,8 +62,8 @@ type Tier struct {
 }
 
 // MinCapacity is the least capacity in bytes of a tier for pages of a size: one segment of two
-// records, so that a page is written again before its old record is free, and the index, which takes
-// 4 MiB in BadgerDB for a few pages. It is less than 8 MiB for pages of 2 MiB.
+// records, so that a page is written again before its old record is free, and the index, which
+// takes 4 MiB in BadgerDB for a few pages. It is less than 8 MiB for pages of 2 MiB.
 func (o Options) MinCapacity() int64 {
 	o = o.withDefaults()
 	return int64(2*blocksFor(o.PageSize)+2)*vfs.BlockSize + index.Reserve(o.Tables, 1, 1)

@@ -79,8 +79,8 @@ type recordIdentity struct {
 	Epoch    uint64
 }
 
-// sealRecord completes a record: head, of HeaderBytes, is filled in, and body holds h.Stored bytes and
-// has room for whole blocks, and for tagBytes behind the stored bytes when aead is not nil. It
+// sealRecord completes a record: head, of HeaderBytes, is filled in, and body holds h.Stored bytes
+// and has room for whole blocks, and for tagBytes behind the stored bytes when aead is not nil. It
 // encrypts and pads body in place and returns its whole blocks; a body of whole blocks that is not
 // encrypted is only read. The caller owns both buffers and writes them as one record. A nonce is
 // random, so the same page sealed twice gives different bytes.
@@ -128,9 +128,9 @@ func sealRecord(head, body []byte, h recordHeader, id recordIdentity, aead ciphe
 // fixed before encryption.
 func associated(head []byte) []byte { return head[4:64] }
 
-// parseRecord checks a record's header block on its own and returns it, with the identity that it claims.
-// A record of another version is tiers.ErrVersion, and any other block that has no valid header is
-// tiers.ErrCorrupt. head is not changed.
+// parseRecord checks a record's header block on its own and returns it, with the identity that it
+// claims. A record of another version is tiers.ErrVersion, and any other block that has no valid
+// header is tiers.ErrCorrupt. head is not changed.
 func parseRecord(head []byte) (recordHeader, recordIdentity, error) {
 	var h recordHeader
 	var id recordIdentity
@@ -163,9 +163,9 @@ func parseRecord(head []byte) (recordHeader, recordIdentity, error) {
 	return h, id, nil
 }
 
-// unsealRecord checks that head and body, whole blocks as read from the medium, are the record of an
-// identity, and returns its header and its stored bytes, decrypted in place inside body, which has
-// room for tagBytes behind them when aead is not nil.
+// unsealRecord checks that head and body, whole blocks as read from the medium, are the record of
+// an identity, and returns its header and its stored bytes, decrypted in place inside body, which
+// has room for tagBytes behind them when aead is not nil.
 func unsealRecord(head, body []byte, want recordIdentity, aead cipher.AEAD) (recordHeader, []byte, error) {
 	h, got, err := parseRecord(head)
 	if err != nil {

@@ -2,9 +2,9 @@ package pagestore
 
 import "encoding/binary"
 
-// shuffleBytes transposes src, elements of elem bytes each, into dst: first every element's byte 0, then
-// every byte 1, and so on. A tail shorter than an element is copied behind. dst and src have one
-// length and do not overlap.
+// shuffleBytes transposes src, elements of elem bytes each, into dst: first every element's byte 0,
+// then every byte 1, and so on. A tail shorter than an element is copied behind. dst and src have
+// one length and do not overlap.
 func shuffleBytes(dst, src []byte, elem int) {
 	n := len(src) / elem
 	switch elem {
@@ -37,8 +37,8 @@ func unshuffleBytes(dst, src []byte, elem int) {
 	copy(dst[n*elem:], src[n*elem:])
 }
 
-// shuffle4 is shuffleBytes for float32, two elements at a time: one word is read and cut into bytes in
-// registers.
+// shuffle4 is shuffleBytes for float32, two elements at a time: one word is read and cut into bytes
+// in registers.
 func shuffle4(dst, src []byte, n int) {
 	p0, p1, p2, p3 := dst[:n], dst[n:2*n], dst[2*n:3*n], dst[3*n:4*n]
 	i := 0

@@ -103,8 +103,8 @@ func TestSmallestStore(t *testing.T) {
 	}
 }
 
-// TestIndexRests: an index that nobody has used for a while has no goroutine and no database open, and
-// takes the next commit.
+// TestIndexRests: an index that nobody has used for a while has no goroutine and no database open,
+// and takes the next commit.
 func TestIndexRests(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, pagestore.Options{

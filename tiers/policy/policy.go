@@ -1,5 +1,5 @@
-// Package policy decides which pages stay in a tier of limited room, and guesses which pages are asked
-// for next (Predictor).
+// Package policy decides which pages stay in a tier of limited room, and guesses which pages are
+// asked for next (Predictor).
 //
 // An Expert is a known policy run as a shadow: it sees every access and keeps the set of pages that
 // it would hold, ids only. Adaptive runs all experts at once, and the real tier follows the best
@@ -23,10 +23,10 @@ type Expert interface {
 // New makes an expert of capacity pages, at least one, that reports what it evicts.
 type New func(capacity int, evict func(uint64)) Expert
 
-// Experts are the policies that Adaptive chooses from. The first is preferred when several are equal:
-// LIRS was close to the best on most loads, and LRU stands for recency until a load tells them apart.
-// Without LIRS, LRU or TinyLFU the worst load of TestTable and TestMixtures loses 26 % of its hits or
-// more, without S3FIFO 7 %. ARC and aging counters gained nothing beside these four.
+// Experts are the policies that Adaptive chooses from. The first is preferred when several are
+// equal: LIRS was close to the best on most loads, and LRU stands for recency until a load tells
+// them apart. Without LIRS, LRU or TinyLFU the worst load of TestTable and TestMixtures loses 26 %
+// of its hits or more, without S3FIFO 7 %. ARC and aging counters gained nothing beside these four.
 func Experts() []New {
 	return []New{
 		func(n int, f func(uint64)) Expert { return NewLIRS(n, f) },

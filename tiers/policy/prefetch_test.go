@@ -106,8 +106,8 @@ func TestCorrelation(t *testing.T) {
 	}
 }
 
-// TestScore: a page is guessed after another one if it followed that in more than four fifths of the
-// times, and at least three times are known.
+// TestScore: a page is guessed after another one if it followed that in more than four fifths of
+// the times, and at least three times are known.
 func TestScore(t *testing.T) {
 	for times := 1; times < mostSeen; times++ {
 		for followed := range times + 1 {
@@ -207,8 +207,8 @@ func BenchmarkDemand(b *testing.B) {
 	}
 }
 
-// TestPredictorTable prints how many of the page faults of an LRU are left with guesses, on recorded
-// traces, which are no part of the repository.
+// TestPredictorTable prints how many of the page faults of an LRU are left with guesses, on
+// recorded traces, which are no part of the repository.
 func TestPredictorTable(t *testing.T) {
 	testkit.OnlyLong(t)
 	dir := os.Getenv("EXOSWARM_TRACES")
@@ -248,8 +248,8 @@ func readTrace(t *testing.T, name string) (trace []uint64) {
 	return trace
 }
 
-// faults returns how often an LRU of some pages, which fetches guesses, does not have a page that is
-// asked for. p may be nil.
+// faults returns how often an LRU of some pages, which fetches guesses, does not have a page that
+// is asked for. p may be nil.
 func faults(p *Predictor, trace []uint64, capacity int) (n int) {
 	type entry struct {
 		page   uint64

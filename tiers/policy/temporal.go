@@ -1,6 +1,7 @@
 package policy
 
-// Numbers of the temporal correlation. They were chosen on recorded traces; see docs/performance.md.
+// Numbers of the temporal correlation. They were chosen on recorded traces; see
+// docs/performance.md.
 const (
 	// chain is the most steps ahead, and the most pages, that it guesses.
 	chain = 4

@@ -322,8 +322,8 @@ func (f *memFile) Direct() bool { return f.direct }
 
 func (f *memFile) Close() error { return nil }
 
-// checkAligned returns an error that wraps vfs.ErrAlignment unless a transfer of p at off is fit for a
-// file opened with Direct. So tests on any medium find what only O_DIRECT would refuse.
+// checkAligned returns an error that wraps vfs.ErrAlignment unless a transfer of p at off is fit
+// for a file opened with Direct. So tests on any medium find what only O_DIRECT would refuse.
 func checkAligned(p []byte, off int64) error {
 	if off%vfs.BlockSize != 0 || !vfs.Aligned(p) {
 		return fmt.Errorf("%d bytes of %p at offset %d: %w", len(p), p, off, vfs.ErrAlignment)

@@ -16,8 +16,9 @@ import (
 const maxOps = 3
 
 // Backend keeps tables in files of FS, so that crashes, faults and flipped bits of the test's file
-// system reach them. It promises what index.Table asks and nothing more: a synced transaction is all
-// or nothing, an unsynced one may vanish, and damage silently ends the table, as in Badger's own log.
+// system reach them. It promises what index.Table asks and nothing more: a synced transaction is
+// all or nothing, an unsynced one may vanish, and damage silently ends the table, as in Badger's
+// own log.
 type Backend struct{ FS vfs.FS }
 
 var _ index.Backend = Backend{}

@@ -13,9 +13,9 @@ import (
 
 // Own makes this process the only one that uses a folder, until the result is closed or the process
 // ends in any way. It takes the lock of the file lock in the folder, and then makes and removes a
-// file, because a lock does not tell that the folder can be written. The folder must exist. Own fails
-// with ErrLocked at once while another process, or another caller in this one, owns the folder. Every
-// error names the folder, and ErrLocked the process.
+// file, because a lock does not tell that the folder can be written. The folder must exist. Own
+// fails with ErrLocked at once while another process, or another caller in this one, owns the
+// folder. Every error names the folder, and ErrLocked the process.
 func Own(dir string) (io.Closer, error) {
 	l, err := OS{}.Lock(filepath.Join(dir, "lock"))
 	if errors.Is(err, ErrLocked) {
@@ -51,9 +51,9 @@ func (o owned) Close() error {
 	return errors.Join(errs...)
 }
 
-// Lock implements FS. The folder of the file is locked too: a file that somebody removes, because it
-// looks like a remainder, takes its lock along. NFS locks files only. The error of a lock that is
-// held names the process that holds it, as that process has written into the file.
+// Lock implements FS. The folder of the file is locked too: a file that somebody removes, because
+// it looks like a remainder, takes its lock along. NFS locks files only. The error of a lock that
+// is held names the process that holds it, as that process has written into the file.
 func (OS) Lock(name string) (_ io.Closer, err error) {
 	var o owned
 	defer func() {

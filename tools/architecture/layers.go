@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// layer is a named group of packages. A package imports packages of its own layer and of layers below.
+// layer is a named group of packages. A package imports packages of its own layer and of layers
+// below.
 type layer struct {
 	name string
 	// doc is a sentence about the layer.

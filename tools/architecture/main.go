@@ -1,6 +1,6 @@
-// Command architecture writes the generated part of docs/architecture.md: a picture of the layers, and
-// every package of the product in one line, which is the first sentence of its package comment. With
-// -count it prints the size of the tree in place of this.
+// Command architecture writes the generated part of docs/architecture.md: a picture of the layers,
+// and every package of the product in one line, which is the first sentence of its package comment.
+// With -count it prints the size of the tree in place of this.
 //
 //	go run -C tools ./architecture
 //	go run -C tools ./architecture -count
@@ -85,7 +85,8 @@ const module = "github.com/exoswarm/exoswarm"
 // commands are the programs of the product.
 var commands = []string{"cmd/exoswarm", "cmd/cpuagent", "cmd/gpuagent"}
 
-// list runs go list in a folder, with cgo or without, and calls fn with the decoder of what it prints.
+// list runs go list in a folder, with cgo or without, and calls fn with the decoder of what it
+// prints.
 func list(dir, cgo string, fn func(*json.Decoder) error, args ...string) error {
 	cmd := exec.Command("go", append([]string{"list"}, args...)...)
 	cmd.Dir = dir

@@ -68,8 +68,8 @@ var place = regexp.MustCompile("`([\\w/.]+\\.go)`[ |\n]+`([\\w.]+)`")
 // question is a line of the table of questions.
 var question = regexp.MustCompile("(?m)^\\| .*\\? \\| `[\\w/.]+\\.go` \\| `[\\w.]+` \\|$")
 
-// TestPlaces: the files that the head names exist, and have the functions that it names beside them. It
-// answers ten questions.
+// TestPlaces: the files that the head names exist, and have the functions that it names beside
+// them. It answers ten questions.
 func TestPlaces(t *testing.T) {
 	_, text := read(t)
 	head, err := headOf(text)

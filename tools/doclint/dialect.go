@@ -61,8 +61,8 @@ func (u *usage) addGo(name string) error {
 	return nil
 }
 
-// Comments of CUDA, C and JavaScript, and of Python: lines of their own, one below the other, or the
-// end of a line. A text between three quotes is a comment of Python too.
+// Comments of CUDA, C and JavaScript, and of Python: lines of their own, one below the other, or
+// the end of a line. A text between three quotes is a comment of Python too.
 var (
 	slashes = regexp.MustCompile(`(?m)(?:^[ \t]*//.*\n?)+|[ \t]// .*$`)
 	hashes  = regexp.MustCompile(`"""(?s:.*?)"""|(?m)(?:^[ \t]*#.*\n?)+|[ \t]# .*$`)

@@ -32,7 +32,8 @@ func main() {
 type Dashboard struct {
 	// UID names the file, UID.json, and is a part of the URL in Grafana. It must not change.
 	UID, Title, Description string
-	// Variables are the labels by which a reader may choose series, each with the metric that has them.
+	// Variables are the labels by which a reader may choose series, each with the metric that has
+	// them.
 	Variables []Variable
 	Rows      []Row
 }
@@ -58,8 +59,8 @@ type Panel struct {
 	MayBeEmpty string
 }
 
-// Query is an expression of PromQL with the legend of its series. $instance, $device and $cell are the
-// variables of the dashboard.
+// Query is an expression of PromQL with the legend of its series. $instance, $device and $cell are
+// the variables of the dashboard.
 type Query struct{ Expr, Legend string }
 
 // Dashboards returns all dashboards.

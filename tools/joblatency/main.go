@@ -1,5 +1,5 @@
-// Command joblatency measures the time from submitting a job to its result, of a small kernel in pool
-// gpu and of as much work in pool cpu, in turns, over a running cluster:
+// Command joblatency measures the time from submitting a job to its result, of a small kernel in
+// pool gpu and of as much work in pool cpu, in turns, over a running cluster:
 //
 //	exoswarm nats --data-dir nats &
 //	gpuagent --nats nats://127.0.0.1:4222 --device cuda:0 --allow-kernels &

@@ -30,8 +30,8 @@ type listed struct {
 	GoFiles, CgoFiles, TestGoFiles, XTestGoFiles []string
 }
 
-// node is a declaration of a package: a function, a method, a variable or a type. Methods of one name
-// are one node, as the types of expressions are not known.
+// node is a declaration of a package: a function, a method, a variable or a type. Methods of one
+// name are one node, as the types of expressions are not known.
 type node struct{ pkg, name string }
 
 type sources struct {

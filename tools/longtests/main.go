@@ -2,8 +2,8 @@
 // the sources: a test differs if it calls package testkit, itself or through functions of the
 // modules, which are the product, tools and examples. It runs at the root of the repository.
 //
-// Each test is in one of four slices, and one slice runs a day. Tests of the list always are in every
-// slice. EXOSWARM_SLICE names another slice than that day's, and "all" names all slices.
+// Each test is in one of four slices, and one slice runs a day. Tests of the list always are in
+// every slice. EXOSWARM_SLICE names another slice than that day's, and "all" names all slices.
 //
 // usage: longtests [-list] [-jobs N]
 package main

@@ -44,8 +44,8 @@ func TestFound(t *testing.T) {
 	}
 }
 
-// TestSlices: each test is in one slice and in the slice of all. Tests of the list always are in every
-// slice.
+// TestSlices: each test is in one slice and in the slice of all. Tests of the list always are in
+// every slice.
 func TestSlices(t *testing.T) {
 	m, err := module()
 	if err != nil {

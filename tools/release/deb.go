@@ -17,7 +17,8 @@ const (
 )
 
 // Scripts of a package. Units are not enabled by an installation: docs/deploy.md tells what each
-// needs first. An upgrade leaves processes running, so that the operator restarts one after the other.
+// needs first. An upgrade leaves processes running, so that the operator restarts one after the
+// other.
 const (
 	afterInstall = `#!/bin/sh
 set -e

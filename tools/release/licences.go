@@ -85,7 +85,8 @@ func partsOf(commands string, names ...string) ([]part, error) {
 	return all, nil
 }
 
-// works returns the works that are committed here and embedded: vendor.json lists the works of the dashboard.
+// works returns the works that are committed here and embedded: vendor.json lists the works of the
+// dashboard.
 func works() (all []part, err error) {
 	text, err := os.ReadFile(filepath.Join(vendored, "vendor.json"))
 	if err != nil {
@@ -170,7 +171,8 @@ func licencesIn(dir string, deep bool) (all []file) {
 	return all
 }
 
-// phrases are texts that a licence has and others have not, in the order in which they are looked for.
+// phrases are texts that a licence has and others have not, in the order in which they are looked
+// for.
 var phrases = []struct{ has, id string }{
 	{"apache license version 2.0", "Apache-2.0"},
 	{"mozilla public license version 2.0", "MPL-2.0"},

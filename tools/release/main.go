@@ -38,8 +38,8 @@ type platform struct{ os, arch string }
 
 func (p platform) String() string { return p.os + "-" + p.arch }
 
-// release is a release that is being made. Paths of the repository are relative: the command runs at
-// its root.
+// release is a release that is being made. Paths of the repository are relative: the command runs
+// at its root.
 type release struct {
 	version string    // as git describe prints it
 	time    time.Time // of the commit, and of all files
@@ -180,8 +180,8 @@ func (r release) platform(p platform, commands string, manual []file) error {
 	return nil
 }
 
-// programs reads programs of a folder, and makes what goes with them: licences, SBOM and the papers of the
-// repository. The SBOM is a file of the release, too.
+// programs reads programs of a folder, and makes what goes with them: licences, SBOM and the papers
+// of the repository. The SBOM is a file of the release, too.
 func (r release) programs(p platform, commands string, names ...string) (binaries, papers []file, err error) {
 	for _, name := range names {
 		data, err := os.ReadFile(filepath.Join(commands, name))
@@ -216,10 +216,12 @@ func (r release) programs(p platform, commands string, names ...string) (binarie
 	return binaries, papers, nil
 }
 
-// cudaAgent is the agent with CUDA, which make leaves beside the other programs where the toolkit is.
+// cudaAgent is the agent with CUDA, which make leaves beside the other programs where the toolkit
+// is.
 const cudaAgent = "gpuagent-cuda"
 
-// cuda makes the archive of the agent with CUDA. It depends on the C library of this system, so it is apart.
+// cuda makes the archive of the agent with CUDA. It depends on the C library of this system, so it
+// is apart.
 func (r release) cuda(p platform, commands string) error {
 	if _, err := os.Stat(filepath.Join(commands, cudaAgent)); errors.Is(err, fs.ErrNotExist) {
 		fmt.Println(cudaAgent, "is left out: it needs the headers and stubs of CUDA 11.8 (CUDA_STUBS)")

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// manualOf returns a manual page for each command of the programs in a folder, man/NAME-COMMAND.1, and
-// completion for the shells, completion/NAME.SHELL. The programs print both: their protocol of
+// manualOf returns a manual page for each command of the programs in a folder, man/NAME-COMMAND.1,
+// and completion for the shells, completion/NAME.SHELL. The programs print both: their protocol of
 // completion lists the commands, and a page has the text of --help.
 func manualOf(commands string) (all []file, err error) {
 	for _, name := range commandNames {

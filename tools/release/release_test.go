@@ -132,8 +132,8 @@ func released(t *testing.T, pattern string) string {
 	return path
 }
 
-// TestArchive: an archive on a root that has nothing else gives its first result soon, and its papers
-// are complete.
+// TestArchive: an archive on a root that has nothing else gives its first result soon, and its
+// papers are complete.
 func TestArchive(t *testing.T) {
 	path := released(t, "exoswarm-*-linux-amd64.tar.gz")
 	if os.Getuid() != 0 {

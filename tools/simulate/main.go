@@ -3,8 +3,8 @@
 //	simulate run [-charts FOLDER] FILE.yaml...
 //	simulate validate STAGES.times RUNS.times
 //
-// The first form simulates configurations. The second one predicts measured runs from stages that were
-// measured alone on the same machine, and prints how far off it is.
+// The first form simulates configurations. The second one predicts measured runs from stages that
+// were measured alone on the same machine, and prints how far off it is.
 package main
 
 import (

@@ -14,8 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/tools/simulate/times"
 )
 
-// TestPredictions: the measured runs are predicted about as well as docs/scale.md says. All 18 runs are
-// predicted by test-long, two of them by every test.
+// TestPredictions: the measured runs are predicted about as well as docs/scale.md says. All 18 runs
+// are predicted by test-long, two of them by every test.
 func TestPredictions(t *testing.T) {
 	stages, err := open("measured/stages.times")
 	if err != nil {

@@ -40,9 +40,9 @@ func Operate(cmd *cobra.Command, c *natsq.Conn, r action.Request) (out action.Ou
 }
 
 // Recorded calls act between two records of the audit. Without the first record act is not called,
-// but for two cases, in which the command works as it does without an audit: a login that is not of an
-// operator, whose permissions decide alone, and a server without space, which somebody must be able to
-// free. A missing second record is a warning.
+// but for two cases, in which the command works as it does without an audit: a login that is not of
+// an operator, whose permissions decide alone, and a server without space, which somebody must be
+// able to free. A missing second record is a warning.
 func Recorded(cmd *cobra.Command, c *natsq.Conn, name, object string, act func() error) error {
 	a, err := c.Audit.Begin(cmd.Context(), command.Person(c.User(), "exoswarm"),
 		control.Action{Action: name, Object: object})

@@ -41,8 +41,8 @@ func (n Names) complete(cmd *cobra.Command, args []string, _ string) ([]string, 
 	return n(ctx, c), cobra.ShellCompDirectiveNoFileComp
 }
 
-// SwarmNames returns the ids of all swarms, also of runs, and none when the cluster does not answer. An
-// error has no place in a completion, so it gives no names.
+// SwarmNames returns the ids of all swarms, also of runs, and none when the cluster does not
+// answer. An error has no place in a completion, so it gives no names.
 var SwarmNames = ListNames(
 	func(ctx context.Context, c *natsq.Conn) ([]swarms.Change, error) { return c.Swarms.Swarms(ctx) },
 	func(s swarms.Change) string { return s.ID },

@@ -130,8 +130,8 @@ func Within(cmd *cobra.Command, l command.Link, fn func() error) error {
 	return l.LostError(fn())
 }
 
-// startTracing returns the tracing of a command that the OTEL_* variables describe; its own errors go
-// to stderr. The caller closes it at the end of the command, which sends the last spans. Without
+// startTracing returns the tracing of a command that the OTEL_* variables describe; its own errors
+// go to stderr. The caller closes it at the end of the command, which sends the last spans. Without
 // these variables it traces nothing.
 func startTracing(cmd *cobra.Command) (*command.Tracing, error) {
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))

@@ -4,9 +4,9 @@
 //
 // A command runs in this order. Package command sets flags that are not given from the environment.
 // PreRunE checks -o and what else can be checked without a server. The action of the verb connects:
-// with tracing, with the end of the command when its server is lost, and with a bounded end after an
-// interrupt. Then its function runs, with a context that ends with a signal or with the loss of the
-// server. Changes of the cluster are recorded in the audit (Operate, Recorded).
+// with tracing, with the end of the command when its server is lost, and with a bounded end after
+// an interrupt. Then its function runs, with a context that ends with a signal or with the loss of
+// the server. Changes of the cluster are recorded in the audit (Operate, Recorded).
 package cli
 
 import (

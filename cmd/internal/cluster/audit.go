@@ -27,7 +27,8 @@ store the outcome. The cluster keeps 90 days, and 256 MiB at most.`,
 	}.Command()
 }
 
-// auditList prints actions as they are read, newest first, one item for each, an control.AuditEntry.
+// auditList prints actions as they are read, newest first, one item for each, an
+// control.AuditEntry.
 //
 // Fields: at, ended, id, user, from, via, action, object, detail, digest, outcome (done, failed or
 // unknown) and error.

@@ -14,7 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// maxTrace is the longest past that debug trace asks for. An agent keeps the last 4,096 spans of it.
+// maxTrace is the longest past that debug trace asks for. An agent keeps the last 4,096 spans of
+// it.
 const maxTrace = 10 * time.Minute
 
 // writeTrace writes the trace of an agent into a new file, which it removes after an error.

@@ -25,8 +25,8 @@ import (
 // JobLogs prints the log lines of the job that args name, as exoswarm job logs does.
 type JobLogs func(cmd *cobra.Command, args []string, c command.JobClient) error
 
-// Detectors returns the commands of exoswarm detect about detectors that last on a cluster. printLogs
-// prints the logs of jobs. They need the login of an operator.
+// Detectors returns the commands of exoswarm detect about detectors that last on a cluster.
+// printLogs prints the logs of jobs. They need the login of an operator.
 func Detectors(printLogs JobLogs) []*cobra.Command {
 	// ending has the flag of commands that wait for the end of the job of a detector.
 	ending := func(f *pflag.FlagSet) {

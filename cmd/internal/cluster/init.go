@@ -11,8 +11,8 @@ import (
 )
 
 // Init returns exoswarm init. Other commands and agents create missing streams when they connect;
-// init shows the changes before, and sets the number of replicas. It changes the settings of streams
-// and not their contents.
+// init shows the changes before, and sets the number of replicas. It changes the settings of
+// streams and not their contents.
 func Init() *cobra.Command {
 	return cli.Verb{
 		Use: "init", Short: "Create or update the streams of a NATS server, after showing what would change",

@@ -94,7 +94,8 @@ func writeStatus(out io.Writer, s *cluster.State) error {
 	return nil
 }
 
-// attention lists what an operator should look at, one sentence each with the command that tells more.
+// attention lists what an operator should look at, one sentence each with the command that tells
+// more.
 func attention(s *cluster.State) (all []string) {
 	if s.NATS.Refuses {
 		all = append(all, "the NATS server refuses to store: its disk is nearly full")
@@ -139,7 +140,8 @@ func attention(s *cluster.State) (all []string) {
 	return all
 }
 
-// frame draws a page of the terminal: a line about the cluster, the table of the view, and the keys.
+// frame draws a page of the terminal: a line about the cluster, the table of the view, and the
+// keys.
 func frame(s *cluster.State, o screenOptions) []byte {
 	var b bytes.Buffer
 	zone := cmp.Or(o.Local, time.UTC)
@@ -376,8 +378,8 @@ func size(bytes float64) string {
 	return fmt.Sprintf("%.4g TiB", bytes)
 }
 
-// cut shortens a frame to a terminal: whole characters of each line, and the last line says how many
-// are missing.
+// cut shortens a frame to a terminal: whole characters of each line, and the last line says how
+// many are missing.
 func cut(frame []byte, width, height int) []byte {
 	lines := strings.Split(strings.TrimSuffix(string(frame), "\n"), "\n")
 	if height > 0 && len(lines) > height {

@@ -1,5 +1,5 @@
-// Package cluster has the commands about a cluster, its agents, detectors, tenants and logins: status,
-// top, explain, doctor, debug, nats, init, auth, tenant, audit, agent, detector and tier.
+// Package cluster has the commands about a cluster, its agents, detectors, tenants and logins:
+// status, top, explain, doctor, debug, nats, init, auth, tenant, audit, agent, detector and tier.
 package cluster
 
 import (

@@ -14,9 +14,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// Tenants returns exoswarm tenant. Limits are stored in the cluster, and workers follow a
-// change at once. A tenant exists as soon as a job or a limit names it. exoswarm auth makes its users
-// and their logins; a tenant cannot change its own limits.
+// Tenants returns exoswarm tenant. Limits are stored in the cluster, and workers follow a change at
+// once. A tenant exists as soon as a job or a limit names it. exoswarm auth makes its users and
+// their logins; a tenant cannot change its own limits.
 func Tenants() *cobra.Command {
 	tenants := func(ctx context.Context, c *natsq.Conn) ([]jobs.TenantLimits, error) { return c.Control.Tenants(ctx) }
 	names := cli.ListNames(tenants, func(l jobs.TenantLimits) string { return l.Tenant })
@@ -77,8 +77,8 @@ func given[T any](f *pflag.FlagSet, name string, get func(string) (T, error)) *T
 	return &v
 }
 
-// tenantTable has the limits that are set, one item for each tenant. A record that cannot be read has
-// an error.
+// tenantTable has the limits that are set, one item for each tenant. A record that cannot be read
+// has an error.
 //
 // Fields: tenant ("*" for the default), weight, rate, burst, concurrency and queued, each left
 // out when it is not set, and error.

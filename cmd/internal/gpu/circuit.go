@@ -17,8 +17,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
 
-// circuitCommand returns exoswarm gpu circuit. The text is sent as it is and parsed by the agent, whose
-// error has the line and the column.
+// circuitCommand returns exoswarm gpu circuit. The text is sent as it is and parsed by the agent,
+// whose error has the line and the column.
 func circuitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "circuit FILE [--shots N] [--expect ZZII] [--return PART --out A.npy]",
@@ -92,8 +92,8 @@ last letter of a reading and of a Pauli string is of bit or qubit 0. --explain a
 	return cmd
 }
 
-// showCircuit prints a row for each expectation value and each reading. Without any it prints where the
-// job ran, as the other kinds do, and so do the formats for programs.
+// showCircuit prints a row for each expectation value and each reading. Without any it prints where
+// the job ran, as the other kinds do, and so do the formats for programs.
 func showCircuit(cmd *cobra.Command, r jobs.Result, s *gpujob.CircuitSpec, out *gpujob.CircuitOutput, top int) error {
 	format, _ := cmd.Flags().GetString("output")
 	if format != "table" || len(out.Counts) == 0 && len(s.Expect) == 0 {

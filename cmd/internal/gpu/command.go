@@ -1,5 +1,6 @@
-// Package gpu is the group of commands exoswarm gpu, and exoswarm train: they submit a job of pool gpu with
-// arrays of .npy files, or of a table of sequences, wait for its result, and write its arrays as files.
+// Package gpu is the group of commands exoswarm gpu, and exoswarm train: they submit a job of pool
+// gpu with arrays of .npy files, or of a table of sequences, wait for its result, and write its
+// arrays as files.
 //
 // Each command does the same steps in the same order: it reads and checks the files, submits the
 // job, waits, writes the files of the output, and prints one item. Nothing is submitted before all
@@ -33,9 +34,9 @@ import (
 // objects, which these commands do not upload.
 const maxInput = jobs.MaxSpec / 4 * 3
 
-// Command returns the group. Every command exits with the codes of package command: an argument that cannot be
-// used is an error of usage, found before a job exists, and a failed job gives the code of its
-// error.
+// Command returns the group. Every command exits with the codes of package command: an argument
+// that cannot be used is an error of usage, found before a job exists, and a failed job gives the
+// code of its error.
 func Command() *cobra.Command {
 	all := []*cobra.Command{
 		runCommand(), reduceCommand(), sortCommand(), histogramCommand(),
@@ -114,8 +115,8 @@ func (k *kind) result(from *gpujob.Array, name, usage string) {
 	})
 }
 
-// command returns the command, which prints a value of the output below a column. ran says where the
-// job ran.
+// command returns the command, which prints a value of the output below a column. ran says where
+// the job ran.
 func (k *kind) command(ran *gpujob.Ran, column string, value func() any) *cobra.Command {
 	k.RunE = prepared(func(*cobra.Command, []string) (*submission, error) {
 		for _, load := range k.load {
@@ -259,8 +260,8 @@ type submission struct {
 	done func(cmd *cobra.Command, c command.JobClient, r jobs.Result) error
 }
 
-// prepared makes the RunE of a command whose function reads files and flags. What is wrong with them
-// is found before the connection is made, also a specification that breaks a rule of its kind.
+// prepared makes the RunE of a command whose function reads files and flags. What is wrong with
+// them is found before the connection is made, also a specification that breaks a rule of its kind.
 func prepared(
 	prepare func(cmd *cobra.Command, args []string) (*submission, error),
 ) func(*cobra.Command, []string) error {
@@ -292,9 +293,10 @@ func prepared(
 
 // execute submits a job, waits for its result, and decodes its output into out. It prints one line
 // to the error output if the queue knows why the job waits. An --id that is in use is a
-// jobs.ErrExists, whether that job has ended or not. execute returns the error of a job that failed,
-// whose code gives the exit code. The end of the wait, by --timeout or an interrupt, does not cancel
-// the job. watch gets the progress of the job, one call at a time; nil: nobody asks for it.
+// jobs.ErrExists, whether that job has ended or not. execute returns the error of a job that
+// failed, whose code gives the exit code. The end of the wait, by --timeout or an interrupt, does
+// not cancel the job. watch gets the progress of the job, one call at a time; nil: nobody asks for
+// it.
 func execute(cmd *cobra.Command, c command.JobClient, j jobs.Job, out any, watch func(json.RawMessage)) (
 	jobs.Result, error,
 ) {

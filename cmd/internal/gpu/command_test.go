@@ -33,8 +33,9 @@ func TestMain(m *testing.M) {
 	testkit.CheckLeaks(m)
 }
 
-// agent starts a server and a GPU agent in this process, and returns the URL of the server.
-func agent(t *testing.T) string {
+// agent starts a server and a GPU agent in this process, with more arguments, and returns the URL
+// of the server.
+func agent(t *testing.T, args ...string) string {
 	t.Helper()
 	s := jobstest.Start(t, server.Options{})
 	cmd := gpuprocess.Command()
@@ -208,8 +209,8 @@ const ptxAdd = `.version 7.8
 	.param .b32 add_param_4
 ) { ret; }`
 
-// TestLaunchPTX: parameters of 64 bits are the files in their order, and --set has all numbers, by the
-// number or the name of the parameter.
+// TestLaunchPTX: parameters of 64 bits are the files in their order, and --set has all numbers, by
+// the number or the name of the parameter.
 func TestLaunchPTX(t *testing.T) {
 	a := save(t, "a.npy", make([]float32, 1000), 10, 100)
 	set := map[string]string{"3": "1000", "add_param_4": "2.5"}
@@ -258,8 +259,8 @@ func TestLaunchPTX(t *testing.T) {
 	}
 }
 
-// TestBeforeConnection: what is wrong with files, flags and specifications is found before a command
-// connects.
+// TestBeforeConnection: what is wrong with files, flags and specifications is found before a
+// command connects.
 func TestBeforeConnection(t *testing.T) {
 	a := save(t, "a.npy", []float32{1, 2, 3})
 	source := filepath.Join(t.TempDir(), "k.ptx")

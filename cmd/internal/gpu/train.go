@@ -30,8 +30,8 @@ type training struct {
 	program                              programTraining
 }
 
-// Train returns exoswarm train. The files are read and checked here; the agent trains, and stores the
-// model itself, so that it is there also if nobody waits any more.
+// Train returns exoswarm train. The files are read and checked here; the agent trains, and stores
+// the model itself, so that it is there also if nobody waits any more.
 func Train() *cobra.Command {
 	t := &training{}
 	cmd := cli.Verb{
@@ -70,8 +70,8 @@ NAME.npy of each --param and losses.npy.`,
 	return cmd
 }
 
-// run reads the files, submits the job and waits for its result. An error of usage or of the input is
-// found before a connection is made.
+// run reads the files, submits the job and waits for its result. An error of usage or of the input
+// is found before a connection is made.
 func (t *training) run(cmd *cobra.Command, args []string) error {
 	hold, err := userfile.ParseHoldOut(t.hold)
 	if err != nil {
@@ -211,7 +211,8 @@ func (t *training) submit(
 	return nil
 }
 
-// showEpochs prints a line for each epoch behind the one that was shown last, and returns the last one.
+// showEpochs prints a line for each epoch behind the one that was shown last, and returns the last
+// one.
 func showEpochs(w io.Writer, all []gpujob.TrainEpoch, shown int) int {
 	for _, e := range all {
 		if e.Epoch <= shown {
@@ -223,9 +224,14 @@ func showEpochs(w io.Writer, all []gpujob.TrainEpoch, shown int) int {
 	return shown
 }
 
-// storeLarge makes objects of arrays that do not fit into a specification. They belong to the job that
-// is to be submitted. flag names them in errors.
-func storeLarge(cmd *cobra.Command, c command.JobClient, flag string, arrays map[string]*gpujob.Array, of jobs.Owner) error {
+// largeInput is the most bytes of arrays inside a specification.
+var largeInput = maxInput
+
+// storeLarge makes objects of arrays that do not fit into a specification. They belong to the job
+// that is to be submitted. flag names them in errors.
+func storeLarge(
+	cmd *cobra.Command, c command.JobClient, flag string, arrays map[string]*gpujob.Array, of jobs.Owner,
+) error {
 	total := 0
 	for _, a := range arrays {
 		total += len(a.Data)
@@ -248,8 +254,8 @@ func storeLarge(cmd *cobra.Command, c command.JobClient, flag string, arrays map
 	return nil
 }
 
-// writePredictions writes the file of --predictions: a row for each moment of the sequences that are
-// held out, with its target, if that is known. With two candidates or with items it has one
+// writePredictions writes the file of --predictions: a row for each moment of the sequences that
+// are held out, with its target, if that is known. With two candidates or with items it has one
 // probability, the one of 1.
 func (t *training) writePredictions(
 	cmd *cobra.Command, c command.JobClient, spec *swarm.Spec, data *userfile.Sequences, out *gpujob.TrainOutput,

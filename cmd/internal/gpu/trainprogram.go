@@ -55,8 +55,8 @@ func (p *programTraining) flags(f *pflag.FlagSet) {
 // largestArrays bounds the bytes of the arrays of a program: an agent has no more for a training.
 const largestArrays = 4 << 30
 
-// run reads the arrays, submits the job, shows the loss and writes the weights into a folder. Mistakes
-// of files and flags are found before a connection is made.
+// run reads the arrays, submits the job, shows the loss and writes the weights into a folder.
+// Mistakes of files and flags are found before a connection is made.
 func (p *programTraining) run(cmd *cobra.Command, folder, from string) error {
 	s := &gpujob.TrainProgramSpec{
 		Expr: p.text, In: map[string]*gpujob.Array{}, Weights: map[string]*gpujob.Array{},
@@ -117,8 +117,8 @@ func (p *programTraining) array(flag, text string, to map[string]*gpujob.Array) 
 	return err
 }
 
-// draw returns the first values of a weight: 0 for one row, otherwise uniform within the inverse of the
-// root of the rows, which are the inputs of a product.
+// draw returns the first values of a weight: 0 for one row, otherwise uniform within the inverse of
+// the root of the rows, which are the inputs of a product.
 func draw(seed uint64, name string, rows, columns int64) gpujob.Array {
 	values := make([]float32, rows*columns)
 	if rows > 1 {
@@ -132,7 +132,8 @@ func draw(seed uint64, name string, rows, columns int64) gpujob.Array {
 	return gpujob.From(values, rows, columns)
 }
 
-// submit submits the job, waits for its result, and writes a file for each weight and for the losses.
+// submit submits the job, waits for its result, and writes a file for each weight and for the
+// losses.
 func (p *programTraining) submit(
 	cmd *cobra.Command, c command.JobClient, s *gpujob.TrainProgramSpec, folder string,
 ) error {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestTrainProgram: the weights of a program are trained, from files and drawn ones, and go on from the
-// end of another training. Large arrays are objects of the job.
+// TestTrainProgram: the weights of a program are trained, from files and drawn ones, and go on from
+// the end of another training. Large arrays are objects of the job.
 func TestTrainProgram(t *testing.T) {
 	url := agent(t)
 	x, y := save(t, "x.npy", []float32{1, 2, 3, 4, 5, 6, 7, 9}, 4, 2), save(t, "y.npy", []float32{5, 11, 17, 25}, 4, 1)

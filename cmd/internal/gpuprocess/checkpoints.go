@@ -102,8 +102,8 @@ func (c *checkpoints) Open(swarm string, shard, pageSize, pages int) (pages.Stor
 	return &store{Store: s, of: c, name: name, index: indexBytes}, nil
 }
 
-// reserve returns how many bytes of the disk of a folder stay free for others: a twentieth of a small
-// one.
+// reserve returns how many bytes of the disk of a folder stay free for others: a twentieth of a
+// small one.
 func (c *checkpoints) reserve(dir string) int64 {
 	const least, most = 1 << 20, 64 << 20
 	if c.fs != nil {
@@ -153,8 +153,8 @@ func (s *store) Holds(tier int) pages.TierUsage {
 	return pages.TierUsage{Pages: u.Used, Bytes: u.LiveBytes, Fill: fill, Unavailable: s.Unavailable(tier)}
 }
 
-// diskFill returns the used part of what a tier may have: its capacity, or its own bytes and the free
-// ones of the disk if those are less, because other programs use the rest of the disk.
+// diskFill returns the used part of what a tier may have: its capacity, or its own bytes and the
+// free ones of the disk if those are less, because other programs use the rest of the disk.
 func diskFill(used, free, capacity int64) float64 {
 	room := min(capacity, used+free)
 	if room <= 0 {

@@ -51,8 +51,8 @@ func labelled(t *testing.T, r *prometheus.Registry, name string) map[string]floa
 }
 
 // TestDeviceCounters: energy, copied bytes, clocks, Xids and launches of a device follow what it
-// reports, in base units. What a chip does not measure is absent, and an Xid that nobody has named is
-// counted with the others.
+// reports, in base units. What a chip does not measure is absent, and an Xid that nobody has named
+// is counted with the others.
 func TestDeviceCounters(t *testing.T) {
 	host, err := cuda.Open(t.Context(), "host", cuda.Options{})
 	if err != nil {

@@ -56,8 +56,8 @@ func BenchmarkJob(b *testing.B) {
 	}
 }
 
-// workOnCPU starts a worker of pool cpu that reduces arrays on the host device, over a connection of
-// its own.
+// workOnCPU starts a worker of pool cpu that reduces arrays on the host device, over a connection
+// of its own.
 func workOnCPU(b *testing.B, r *rig) {
 	b.Helper()
 	conn, err := natsq.Connect(b.Context(), natsconn.Options{URL: r.server.URL(), Name: "worker"})

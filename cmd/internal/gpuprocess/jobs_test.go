@@ -103,8 +103,8 @@ func TestJobs(t *testing.T) {
 }
 
 // TestFaultyJob: a kernel that faults takes the GPU from its process. A supervisor starts the agent
-// again; the job fails with code device after its two attempts, and all other jobs end well. It needs
-// a GPU.
+// again; the job fails with code device after its two attempts, and all other jobs end well. It
+// needs a GPU.
 func TestFaultyJob(t *testing.T) {
 	if *benchDevice == "host" {
 		t.Skip("needs -args -device cuda:0")
@@ -153,8 +153,8 @@ func TestFaultyJob(t *testing.T) {
 	t.Logf("the agent was started %d times", <-ended)
 }
 
-// TestNoJobs: with --gpu-jobs 0 an agent serves shards alone, without --allow-kernels it does not serve
-// kernels, and without --snapshots, or with --train-jobs 0, it trains no models.
+// TestNoJobs: with --gpu-jobs 0 an agent serves shards alone, without --allow-kernels it does not
+// serve kernels, and without --snapshots, or with --train-jobs 0, it trains no models.
 func TestNoJobs(t *testing.T) {
 	t.Parallel()
 	r, place := newRigAt(t, 0), t.TempDir()

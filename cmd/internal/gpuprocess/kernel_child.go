@@ -64,10 +64,10 @@ func openCUDA(ctx context.Context, r kernelRequest) (device.Device, error) {
 	return cuda.Open(ctx, r.Device, cuda.Options{CacheDir: r.CacheDir})
 }
 
-// serveKernels executes requests one at a time until the input ends. It opens the device at the first
-// request; all requests of a process are for one device. After an error of the device it returns,
-// because the device is of no more use. If the input ends while a kernel runs, the process ends:
-// the agent is gone.
+// serveKernels executes requests one at a time until the input ends. It opens the device at the
+// first request; all requests of a process are for one device. After an error of the device it
+// returns, because the device is of no more use. If the input ends while a kernel runs, the process
+// ends: the agent is gone.
 func serveKernels(in io.Reader, out io.Writer, open kernelOpener) error {
 	requests := make(chan kernelRequest)
 	go func() {
@@ -105,8 +105,8 @@ func serveKernels(in io.Reader, out io.Writer, open kernelOpener) error {
 	return nil
 }
 
-// kernelHandlers returns handlers over one device that is opened for a request. The agent has checked the
-// bytes of the arrays and watches the time.
+// kernelHandlers returns handlers over one device that is opened for a request. The agent has
+// checked the bytes of the arrays and watches the time.
 func kernelHandlers(r kernelRequest, open kernelOpener) (*gpujobs.Handlers, error) {
 	d, err := open(context.Background(), r)
 	if err != nil {

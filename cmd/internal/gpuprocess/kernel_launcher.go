@@ -17,8 +17,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
 
-// kernelIdle is how long a process waits for another kernel. To open a device takes most of the time
-// of a small job; an idle process holds the memory of its context.
+// kernelIdle is how long a process waits for another kernel. To open a device takes most of the
+// time of a small job; an idle process holds the memory of its context.
 const kernelIdle = 10 * time.Second
 
 var (
@@ -26,8 +26,8 @@ var (
 	errNoMain = errors.New("kernels: this is a process for kernels, but the program does not call KernelMain")
 )
 
-// kernelMark is set in the environment of the processes. A program whose main function does not call KernelMain
-// would start itself again and again.
+// kernelMark is set in the environment of the processes. A program whose main function does not
+// call KernelMain would start itself again and again.
 const kernelMark = "EXOSWARM_KERNEL_PROCESS"
 
 // kernelLauncher executes kernels in child processes: at most one kernel at a time in each. Its
@@ -57,8 +57,8 @@ type kernelChild struct {
 	timer   *time.Timer // ends the process while it is idle
 }
 
-// newKernelLauncher returns a launcher whose processes are this program with kernelArgument. cacheDir is the directory
-// of compiled kernels, empty for none. The caller calls Close.
+// newKernelLauncher returns a launcher whose processes are this program with kernelArgument.
+// cacheDir is the directory of compiled kernels, empty for none. The caller calls Close.
 func newKernelLauncher(cacheDir string, log *slog.Logger) (*kernelLauncher, error) {
 	if os.Getenv(kernelMark) != "" {
 		return nil, errNoMain

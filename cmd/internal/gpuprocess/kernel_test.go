@@ -114,7 +114,8 @@ func seven(t *testing.T, l *kernelLauncher, n int) {
 	}
 }
 
-// TestKernelRun: a process executes kernels one after the other, also with outputs that are no message.
+// TestKernelRun: a process executes kernels one after the other, also with outputs that are no
+// message.
 func TestKernelRun(t *testing.T) {
 	l := startLauncher(t)
 	seven(t, l, 1)

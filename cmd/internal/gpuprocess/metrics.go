@@ -204,12 +204,12 @@ func (m *deviceMetrics) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// knownXids have a value of the label xid of their own: errors of kernels (13, 31, 43, 45), of memory
-// (48, 63, 64, 92, 94, 95), of links (74) and of the device itself (79, 119).
+// knownXids have a value of the label xid of their own: errors of kernels (13, 31, 43, 45), of
+// memory (48, 63, 64, 92, 94, 95), of links (74) and of the device itself (79, 119).
 var knownXids = []int{13, 31, 43, 45, 48, 63, 64, 74, 79, 92, 94, 95, 119}
 
-// xidLabels returns the counts of Xids by the value of their label. Every value is there, so that the
-// first error of a code is an increase.
+// xidLabels returns the counts of Xids by the value of their label. Every value is there, so that
+// the first error of a code is an increase.
 func xidLabels(counts map[int]int64) map[string]int64 {
 	all := map[string]int64{"other": 0}
 	for _, xid := range knownXids {

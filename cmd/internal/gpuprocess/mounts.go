@@ -59,8 +59,8 @@ func checkMounts(dataDir string, all []*storeTier, device func(path string) (uin
 	return writeMounts(file, now)
 }
 
-// readMounts reads the file; without one no tier is known. A file that is damaged is an error of usage:
-// to ignore it would hide a disk that is missing.
+// readMounts reads the file; without one no tier is known. A file that is damaged is an error of
+// usage: to ignore it would hide a disk that is missing.
 func readMounts(file string) (m mounts, err error) {
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {

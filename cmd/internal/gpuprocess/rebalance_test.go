@@ -156,9 +156,9 @@ func TestRebalance(t *testing.T) {
 	t.Logf("%d entries to %d swarms, 3 hand-overs, longest answer %v, %v", total, swarmCount, longest, sent)
 }
 
-// TestIdleAsks: an agent that joins a loaded one asks for shards and has them long before the loaded
-// one would offer any by itself. It takes as many as make it no agent with little work, and nothing
-// moves back.
+// TestIdleAsks: an agent that joins a loaded one asks for shards and has them long before the
+// loaded one would offer any by itself. It takes as many as make it no agent with little work, and
+// nothing moves back.
 func TestIdleAsks(t *testing.T) {
 	const swarmCount, asked = 6, 2
 	r := newRig(t)

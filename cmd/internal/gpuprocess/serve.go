@@ -189,8 +189,8 @@ func (s *settings) kernelCache() string {
 
 const kernelsFolder = "kernels"
 
-// folders are the folders that this process owns, by name: two agents on one folder would remove each
-// other's checkpoints. They are closed after the last checkpoint.
+// folders are the folders that this process owns, by name: two agents on one folder would remove
+// each other's checkpoints. They are closed after the last checkpoint.
 type folders map[string]io.Closer
 
 // own takes a folder, unless the process has it already. Its errors are the errors of vfs.Own.

@@ -38,12 +38,12 @@ type settings struct {
 
 	// jobSlots is the number of jobs of pool gpu that run at once; 0: none is taken.
 	jobSlots int
-	// jobMemory bounds the arrays of one job in bytes, circuitMemory the arrays and states of a circuit, and
-	// jobTimeout the time of a job.
+	// jobMemory bounds the arrays of one job in bytes, circuitMemory the arrays and states of a
+	// circuit, and jobTimeout the time of a job.
 	jobMemory, circuitMemory int64
 	jobTimeout               time.Duration
-	// trainJobs is the number of jobs of kind train that run at once, trainTimeout bounds the time of one,
-	// and trainCheckpoint is the time between its checkpoints.
+	// trainJobs is the number of jobs of kind train that run at once, trainTimeout bounds the time of
+	// one, and trainCheckpoint is the time between its checkpoints.
 	trainJobs                     int
 	trainTimeout, trainCheckpoint time.Duration
 	// allowKernels executes kernels of submitters.

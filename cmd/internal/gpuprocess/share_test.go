@@ -10,8 +10,8 @@ import (
 )
 
 // TestSwarmsShareFrames: three swarms, each with more pages than the device and host memory have
-// frames, and small ones that come and go beside them, are all served by a process, and answer as on
-// one that has room for all.
+// frames, and small ones that come and go beside them, are all served by a process, and answer as
+// on one that has room for all.
 func TestSwarmsShareFrames(t *testing.T) {
 	t.Parallel()
 	r := newRigAt(t, 0)

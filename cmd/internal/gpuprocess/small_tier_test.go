@@ -10,8 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents"
 )
 
-// TestSmallDisk: a tier on a disk of 24 MiB takes checkpoints, and one on a disk that can never take
-// any is refused with a sentence that says so.
+// TestSmallDisk: a tier on a disk of 24 MiB takes checkpoints, and one on a disk that can never
+// take any is refused with a sentence that says so.
 func TestSmallDisk(t *testing.T) {
 	mount := func(size string) string {
 		dir := t.TempDir()

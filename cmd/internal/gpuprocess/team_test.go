@@ -16,8 +16,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// teamTexts are swarms whose ticks several devices make, with the most value of an observation, and as
-// many agents.
+// teamTexts are swarms whose ticks several devices make, with the most value of an observation, and
+// as many agents.
 var teamTexts = map[string]struct {
 	text         string
 	most, agents int
@@ -67,7 +67,8 @@ func teamLife(t *testing.T, most, agents int) (entries []swarms.Entry) {
 	return entries
 }
 
-// on is the answers of a swarm to entries, by kind and content. before is called before the last half.
+// on is the answers of a swarm to entries, by kind and content. before is called before the last
+// half.
 func (r *rig) on(t *testing.T, id, text string, agents int, entries []swarms.Entry, before func()) (answers []string) {
 	t.Helper()
 	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {

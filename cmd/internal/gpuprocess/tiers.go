@@ -136,10 +136,10 @@ func parseTier(value string, place int) (*storeTier, error) {
 	return t, nil
 }
 
-// openTiers checks the folders of tiers, takes them for this process, and sets the capacities that were
-// not given. A folder that does not exist is an error of usage: for a disk that is not mounted, data
-// would go to the root disk. So is one that another process has. A tier that fails in another way is
-// logged, and the agent works with the others.
+// openTiers checks the folders of tiers, takes them for this process, and sets the capacities that
+// were not given. A folder that does not exist is an error of usage: for a disk that is not
+// mounted, data would go to the root disk. So is one that another process has. A tier that fails in
+// another way is logged, and the agent works with the others.
 func openTiers(all []*storeTier, owned folders, log *slog.Logger) error {
 	for _, t := range all {
 		info, err := os.Stat(t.dir)

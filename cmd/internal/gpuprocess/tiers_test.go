@@ -389,8 +389,8 @@ func TestFullTiers(t *testing.T) {
 	}
 }
 
-// coldUntilFailing starts an agent over tiers, waits until pages of two batches are on the last disk,
-// lets the disk fail and has the agent answer the others.
+// coldUntilFailing starts an agent over tiers, waits until pages of two batches are on the last
+// disk, lets the disk fail and has the agent answer the others.
 func (r *rig) coldUntilFailing(
 	t *testing.T, c *checkpoints, all []*batch.Observations, failing *atomic.Bool,
 ) *gpuagents.Agent {

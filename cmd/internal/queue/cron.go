@@ -76,8 +76,8 @@ func cronFlags(f *pflag.FlagSet) {
 
 // cronAdd stores a schedule, which agents follow from then on. A name that is taken is
 // jobs.ErrExists. Errors of usage come before it connects. The answer of the command is its exit
-// code. The times are in --zone, also when it changes to daylight saving time; a warning names a time
-// that is skipped then.
+// code. The times are in --zone, also when it changes to daylight saving time; a warning names a
+// time that is skipped then.
 func cronAdd(cmd *cobra.Command, args []string) error {
 	s, err := scheduleFromFlags(cmd, args[0])
 	if err != nil {

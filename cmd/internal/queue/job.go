@@ -27,9 +27,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 )
 
-// Job returns exoswarm job with its explain. All its commands but output take the login
-// of a tenant, which sees the jobs of that tenant alone. A job has one id from its submission to the
-// end of its result; there is no other handle.
+// Job returns exoswarm job with its explain. All its commands but output take the login of a
+// tenant, which sees the jobs of that tenant alone. A job has one id from its submission to the end
+// of its result; there is no other handle.
 func Job(explain cli.Verb) *cobra.Command {
 	return cli.Noun{Use: "job", Short: "Show, cancel and repeat jobs", Names: cli.JobIDs, Verbs: []cli.Verb{
 		{
@@ -316,8 +316,8 @@ func checkCancel(cmd *cobra.Command, args []string) error {
 // cancelling is how many requests cancelKind has under way, each a round trip of the server.
 const cancelling = 16
 
-// cancelKind asks for the end of all jobs of a kind that are not over, and prints how many they are.
-// Jobs that come meanwhile stay. The audit has one record.
+// cancelKind asks for the end of all jobs of a kind that are not over, and prints how many they
+// are. Jobs that come meanwhile stay. The audit has one record.
 func cancelKind(cmd *cobra.Command, c command.JobClient, kind string, finish bool) error {
 	text, _ := cmd.Flags().GetString("pool")
 	var ids []string

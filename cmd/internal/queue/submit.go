@@ -185,7 +185,8 @@ func jobFromFlags(cmd *cobra.Command) (jobs.Job, error) {
 	return j, schema.CheckSpec(j)
 }
 
-// attempts returns --max-attempts. A job takes 0 for the default, which a user who writes 0 does not mean.
+// attempts returns --max-attempts. A job takes 0 for the default, which a user who writes 0 does
+// not mean.
 func attempts(f *pflag.FlagSet) (int, error) {
 	n, _ := f.GetInt("max-attempts")
 	if n < 1 || n > 100 {

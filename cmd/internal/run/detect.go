@@ -7,9 +7,9 @@ import (
 	"github.com/exoswarm/exoswarm/internal/app/command"
 )
 
-// Detect returns exoswarm detect. It has no --nats: everything is in this process and in --data-dir.
-// lasting are the commands of detectors that outlive their process and their machine, with the same
-// specification. They were the commands of exoswarm detector, which still works.
+// Detect returns exoswarm detect. It has no --nats: everything is in this process and in
+// --data-dir. lasting are the commands of detectors that outlive their process and their machine,
+// with the same specification. They were the commands of exoswarm detector, which still works.
 func Detect(lasting []*cobra.Command) *cobra.Command {
 	var o detectOptions
 	var keys []string

@@ -25,8 +25,8 @@ import (
 // windowBytes is the most bytes of a file that a mark compares.
 const windowBytes = 64 << 10
 
-// fileMark identifies a file that grows by its inode and by the end of the part that is known, across
-// processes, renames and copies. The zero value marks no file.
+// fileMark identifies a file that grows by its inode and by the end of the part that is known,
+// across processes, renames and copies. The zero value marks no file.
 type fileMark struct {
 	Device uint64 `json:"device,omitempty"`
 	Inode  uint64 `json:"inode,omitempty"`
@@ -186,8 +186,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// followed is a file that may hold rows of a writer: the file with the name that is followed, or one
-// in its folder. It belongs to one goroutine.
+// followed is a file that may hold rows of a writer: the file with the name that is followed, or
+// one in its folder. It belongs to one goroutine.
 type followed struct {
 	path string
 	info os.FileInfo
@@ -294,9 +294,9 @@ func followable(path string) (named *followed, others []*followed, err error) {
 	return named, others, nil
 }
 
-// chain returns the files that may hold rows behind a mark, in the order in which they were written.
-// found reports whether the first of them holds the mark. The last is the file with the path, if it
-// exists. Without a mark there are no others.
+// chain returns the files that may hold rows behind a mark, in the order in which they were
+// written. found reports whether the first of them holds the mark. The last is the file with the
+// path, if it exists. Without a mark there are no others.
 func chain(path string, m fileMark, temp string) (files []*followed, found bool, err error) {
 	named, others, err := followable(path)
 	if err != nil {
@@ -358,9 +358,9 @@ func inOrder(a, b *followed) int {
 	return 1
 }
 
-// holderOf returns the file that holds a mark, of files in order; nil if there is none. It is the one
-// with the inode. Otherwise it is a copy: the oldest one that is not older than the mark, since the
-// mark of a file with a header alone is in many, and of its copies the longest.
+// holderOf returns the file that holds a mark, of files in order; nil if there is none. It is the
+// one with the inode. Otherwise it is a copy: the oldest one that is not older than the mark, since
+// the mark of a file with a header alone is in many, and of its copies the longest.
 func holderOf(m fileMark, path string, named *followed, all []*followed, temp string) (holder *followed) {
 	for _, sure := range []func(*followed) bool{
 		func(c *followed) bool { return c.sameInode(m) },
@@ -408,8 +408,8 @@ func (c *followed) compare(o *followed, temp string) (result int) {
 	return result
 }
 
-// isCopy reports whether another file begins with the contents of c, which rotation has named. Of equal
-// files the oldest one is no copy.
+// isCopy reports whether another file begins with the contents of c, which rotation has named. Of
+// equal files the oldest one is no copy.
 func isCopy(c *followed, all []*followed, temp string) bool {
 	return slices.ContainsFunc(all, func(o *followed) bool {
 		n := c.compare(o, temp)

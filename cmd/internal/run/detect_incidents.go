@@ -21,8 +21,8 @@ type place struct {
 	id     fileMark  // of the file, for its inode
 }
 
-// openPlace opens a file, or out for an empty path or -. A file that holds what was noted last is cut
-// off there, and any other file is only added to.
+// openPlace opens a file, or out for an empty path or -. A file that holds what was noted last is
+// cut off there, and any other file is only added to.
 func openPlace(flag, path string, out io.Writer, last fileMark) (p place, err error) {
 	p = place{flag: flag, w: out}
 	if path != "" && path != "-" {

@@ -228,9 +228,9 @@ func (in *input) advance(ctx context.Context, ended bool, rest []byte) error {
 	}
 }
 
-// begin begins to read a file: behind in.at if that is found, and otherwise at its start, behind the
-// end of another file. There rest is a record without an end, to which the file may have the other
-// part. It owns the file.
+// begin begins to read a file: behind in.at if that is found, and otherwise at its start, behind
+// the end of another file. There rest is a record without an end, to which the file may have the
+// other part. It owns the file.
 func (in *input) begin(ctx context.Context, f *os.File, sibling bool, rest []byte) (err error) {
 	before := in.at
 	if in.split > 0 { // the record goes through the whole file
@@ -327,8 +327,8 @@ func (in *input) firstRecord(t *tail, rest []byte) (first []byte, err error) {
 	return first, nil
 }
 
-// takeHeader finds the header that counts for the file, which begins with first. starts reports that a
-// record begins where the file does.
+// takeHeader finds the header that counts for the file, which begins with first. starts reports
+// that a record begins where the file does.
 func (in *input) takeHeader(first []byte) (starts bool, err error) {
 	if in.format != "csv" {
 		return bytes.HasPrefix(bytes.TrimLeft(first, " \t"), []byte("{")), nil

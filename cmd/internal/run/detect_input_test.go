@@ -34,8 +34,8 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// TestEarlierPosition: a position of an earlier program, which knew a file by its first bytes, is one
-// in the file with its inode.
+// TestEarlierPosition: a position of an earlier program, which knew a file by its first bytes, is
+// one in the file with its inode.
 func TestEarlierPosition(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.csv")
@@ -151,8 +151,8 @@ func TestTakeLastLine(t *testing.T) {
 	}
 }
 
-// TestForeignOutput: a file that is not the one that was noted, though it has its inode and is longer,
-// is added to and not cut off.
+// TestForeignOutput: a file that is not the one that was noted, though it has its inode and is
+// longer, is added to and not cut off.
 func TestForeignOutput(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	put := func(text string) {

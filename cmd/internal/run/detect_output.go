@@ -61,7 +61,8 @@ func newOutput(o *detectOptions, layout rows.Layout, noted *notes) *output {
 	return w
 }
 
-// openWebhook returns the sink of --webhook. The process may reach the host of the URL, and no other.
+// openWebhook returns the sink of --webhook. The process may reach the host of the URL, and no
+// other.
 func openWebhook(name string, spec sink.WebhookSpec, layout rows.Layout) (sink.Sink, error) {
 	u, err := url.Parse(spec.URL)
 	if err != nil || u.Host == "" {
@@ -79,9 +80,9 @@ func openWebhook(name string, spec sink.WebhookSpec, layout rows.Layout) (sink.S
 	return hook, nil
 }
 
-// Open implements sink.Sink: it opens the files, cuts them off where they were noted last, and notes
-// them before the first decision is written. Without that note a process that is killed before its
-// first record would leave decisions that the next process writes again.
+// Open implements sink.Sink: it opens the files, cuts them off where they were noted last, and
+// notes them before the first decision is written. Without that note a process that is killed
+// before its first record would leave decisions that the next process writes again.
 func (w *output) Open(ctx context.Context, _ swarms.Log) (err error) {
 	w.work = ctx
 	if w.o.Output != "" || w.o.Anomalies == "" {

@@ -39,8 +39,8 @@ type detectOptions struct {
 	Follow string
 	// Output is a file to which decisions are added.
 	Output string
-	// Anomalies is a file to which the incidents are added, as NDJSON or CSV by its extension, or - for
-	// Out; empty for none. With it an empty Output is none.
+	// Anomalies is a file to which the incidents are added, as NDJSON or CSV by its extension, or -
+	// for Out; empty for none. With it an empty Output is none.
 	Anomalies string
 	// Rejects is a file to which rejected rows are added; empty for none.
 	Rejects string
@@ -77,9 +77,9 @@ type detector struct {
 	keyless feed.Keyless  // rejects of this process
 }
 
-// runDetector runs a detector until its input ends or ctx does, which ends with command.ErrInterrupted.
-// Rows that were read are decided and written then. It prints a line with the counts and the
-// latency.
+// runDetector runs a detector until its input ends or ctx does, which ends with
+// command.ErrInterrupted. Rows that were read are decided and written then. It prints a line with
+// the counts and the latency.
 func runDetector(ctx context.Context, o detectOptions) (err error) {
 	d := &detector{o: &o}
 	if err := d.readSpec(); err != nil {

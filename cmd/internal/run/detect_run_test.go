@@ -251,8 +251,8 @@ func TestBadRows(t *testing.T) {
 	}
 }
 
-// TestTooManyRejects: a call whose input ends fails if too many of its rows are rejected, after it has
-// written everything.
+// TestTooManyRejects: a call whose input ends fails if too many of its rows are rejected, after it
+// has written everything.
 func TestTooManyRejects(t *testing.T) {
 	dir := folder(t, "")
 	text := detectHeader + "1,1,a\n2,1,a\n3,1,a\n4,x,a\n5,y,a\n6,1,\n"
@@ -269,8 +269,8 @@ func TestTooManyRejects(t *testing.T) {
 	}
 }
 
-// TestLocalTimeGoesOn: calls that read some rows each, over the end of daylight saving time, give the
-// times of one call, and a file in falling order is recognised.
+// TestLocalTimeGoesOn: calls that read some rows each, over the end of daylight saving time, give
+// the times of one call, and a file in falling order is recognised.
 func TestLocalTimeGoesOn(t *testing.T) {
 	zone, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
@@ -390,8 +390,8 @@ func TestKill(t *testing.T) {
 	})
 }
 
-// TestKillFleet is TestKill of a detector whose fleet is limited: the kills and the shards change no
-// decision. Slots are 20 minutes, which no shard is late by.
+// TestKillFleet is TestKill of a detector whose fleet is limited: the kills and the shards change
+// no decision. Slots are 20 minutes, which no shard is late by.
 func TestKillFleet(t *testing.T) {
 	const limits = "fleet: {alarms_per_day: 700, false_discoveries: 0.5, window: 224h}\n"
 	t.Run("together", func(t *testing.T) {

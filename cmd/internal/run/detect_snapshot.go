@@ -19,9 +19,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// A detector keeps its last two snapshots, and the log from the older one on. The record of the swarm
-// has the newer one. If that is damaged, the next process goes back to the older one, and the agents
-// take the log behind it again, which has the same results.
+// A detector keeps its last two snapshots, and the log from the older one on. The record of the
+// swarm has the newer one. If that is damaged, the next process goes back to the older one, and the
+// agents take the log behind it again, which has the same results.
 
 // snapshotName returns the name of the snapshot behind an entry, and snapshotOf the snapshot of a
 // folder in which it, or the part of one shard, is.
@@ -42,9 +42,9 @@ func bases(record swarms.Swarm) (all []swarms.Base) {
 	return all
 }
 
-// snapshot stores the state of all agents, and removes the log before the snapshot before, and older
-// snapshots. All entries are answered. settle notes the output and the position before entries are
-// removed.
+// snapshot stores the state of all agents, and removes the log before the snapshot before, and
+// older snapshots. All entries are answered. settle notes the output and the position before
+// entries are removed.
 func (d *detector) snapshot(ctx context.Context, settle func(context.Context) error) error {
 	dir := runjob.SnapshotsDir(d.o.DataDir)
 	store, err := bucket.Open(ctx, dir)
@@ -93,8 +93,8 @@ func removeSnapshots(ctx context.Context, store bucket.Bucket, dir string, drop 
 	return nil
 }
 
-// restore has the agents begin with the snapshot before the last one if that is damaged, or with the
-// first entry of the log. It fails if there is neither. No agent runs yet.
+// restore has the agents begin with the snapshot before the last one if that is damaged, or with
+// the first entry of the log. It fails if there is neither. No agent runs yet.
 func restore(ctx context.Context, conn *natsq.Conn, dataDir string, messages io.Writer) error {
 	client, err := swarmclient.New(swarmclient.Options{Swarms: conn.Swarms})
 	if err != nil {

@@ -20,7 +20,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// start starts the cluster of a folder, and tells of damage that it has repaired. The caller calls end.
+// start starts the cluster of a folder, and tells of damage that it has repaired. The caller calls
+// end.
 func start(ctx context.Context, dataDir string, messages io.Writer, log *slog.Logger) (
 	conn *natsq.Conn, client *swarmclient.Client, end func() error, err error,
 ) {
@@ -77,8 +78,8 @@ func (d *detector) readSpec() error {
 	return nil
 }
 
-// openSwarm opens the swarm of the folder, or makes it. A specification that differs is refused. log
-// returns the log of a shard.
+// openSwarm opens the swarm of the folder, or makes it. A specification that differs is refused.
+// log returns the log of a shard.
 func (d *detector) openSwarm(ctx context.Context, client *swarmclient.Client,
 	log func(s swarms.Swarm, shard int) swarms.Log,
 ) (err error) {

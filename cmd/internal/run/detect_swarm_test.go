@@ -11,8 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// TestHalfMadeSwarm: a process that was killed while it made the logs of the shards leaves a folder that
-// the next one uses.
+// TestHalfMadeSwarm: a process that was killed while it made the logs of the shards leaves a folder
+// that the next one uses.
 func TestHalfMadeSwarm(t *testing.T) {
 	dir := t.TempDir()
 	spec, out := filepath.Join(dir, "swarm.yaml"), filepath.Join(dir, "out.ndjson")

@@ -19,8 +19,8 @@ const (
 	labels = `[{"series":"a","begin":"2026-01-02","end":"2026-01-03"}]`
 )
 
-// TestCommand: files, packed files and standard input are measured alike, and wrong uses are refused
-// with a sentence.
+// TestCommand: files, packed files and standard input are measured alike, and wrong uses are
+// refused with a sentence.
 func TestCommand(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

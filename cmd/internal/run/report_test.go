@@ -25,8 +25,8 @@ func runReport(t *testing.T, stdin string, args ...string) (code int, out string
 	return 0, b.String()
 }
 
-// TestReport: the page of decisions has the entities, the features, the incidents and the labels of a
-// file, also from standard input; what is no output of a run is an error with the line.
+// TestReport: the page of decisions has the entities, the features, the incidents and the labels of
+// a file, also from standard input; what is no output of a run is an error with the line.
 func TestReport(t *testing.T) {
 	dir := t.TempDir()
 	var text strings.Builder

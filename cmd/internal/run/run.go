@@ -15,8 +15,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/app/userfile"
 )
 
-// Command returns exoswarm run. Package runjob does the work; flags of a cluster in this process and
-// of one that is reached by --nats exclude each other.
+// Command returns exoswarm run. Package runjob does the work; flags of a cluster in this process
+// and of one that is reached by --nats exclude each other.
 func Command() *cobra.Command {
 	var o runjob.Options
 	cmd := cli.Verb{

@@ -185,8 +185,8 @@ func options(spec *swarm.Spec) evaluation.TuneOptions {
 // maxBytes bounds what a packed file unpacks to.
 const maxBytes = 1 << 50
 
-// read reads the rows of all files, by entity. It tells how many rows were left out, and why the first
-// one was.
+// read reads the rows of all files, by entity. It tells how many rows were left out, and why the
+// first one was.
 func read(cmd *cobra.Command, spec *swarm.Spec, paths []string, to io.Writer) ([]evaluation.TuneSeries, error) {
 	paths, err := userfile.Expand(paths)
 	if err != nil {

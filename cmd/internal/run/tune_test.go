@@ -65,8 +65,8 @@ func data(t *testing.T) (spec, input, labels string) {
 		write("rows.csv", text.String()), write("labels.json", string(list))
 }
 
-// TestTune: the command writes a valid proposal with the comments of the specification, and prints the
-// split and what was measured.
+// TestTune: the command writes a valid proposal with the comments of the specification, and prints
+// the split and what was measured.
 func TestTune(t *testing.T) {
 	if testing.Short() {
 		t.Skip("cells are slow under the race detector")

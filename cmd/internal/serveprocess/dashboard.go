@@ -161,8 +161,8 @@ type site struct {
 	ended  chan struct{}
 }
 
-// openSnapshots opens the place of snapshots, with the keys of a file for encrypted ones; nil for an
-// empty place. A place that cannot be opened, or a wrong file, is an error of usage.
+// openSnapshots opens the place of snapshots, with the keys of a file for encrypted ones; nil for
+// an empty place. A place that cannot be opened, or a wrong file, is an error of usage.
 func openSnapshots(ctx context.Context, place, keyFile string) (bucket.Bucket, error) {
 	if place == "" {
 		return nil, nil
@@ -253,7 +253,8 @@ func (l *listener) open(
 	return one, nil
 }
 
-// faultPatience is how long a fault lasts before the log tells it: agents start one after the other.
+// faultPatience is how long a fault lasts before the log tells it: agents start one after the
+// other.
 const faultPatience = 5 * time.Second
 
 // follow tells incidents and faults as they begin and end, until ctx ends.
@@ -292,8 +293,8 @@ func (s *site) follow(ctx context.Context) {
 	}
 }
 
-// tell writes a line for the person who started the process. Addresses with a token go there and not
-// to the log, which others read.
+// tell writes a line for the person who started the process. Addresses with a token go there and
+// not to the log, which others read.
 func (l *listener) tell(line string) { _, _ = fmt.Fprintln(l.out, line) }
 
 // serve serves until ctx ends. It prints an address with which a browser logs in once.
@@ -337,7 +338,8 @@ func serveUI(cmd *cobra.Command) error {
 		return err
 	}
 	defer m.Close()
-	// command.Connect waits for a server that does not answer, until the signal. Actions need the audit.
+	// command.Connect waits for a server that does not answer, until the signal. Actions need the
+	// audit.
 	o := natsconn.Options{Name: "exoswarm ui", Logger: log, Bare: !l.actions}
 	o.URL, o.Login = command.NATS(cmd)
 	service := command.NewService(log)

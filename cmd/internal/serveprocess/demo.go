@@ -62,8 +62,8 @@ func newDemo(conn *natsq.Conn, snapshots bucket.Bucket, dir string, speed int, l
 	}
 }
 
-// replay replays the example data until ctx ends. The time of the data goes on from round to round and
-// over restarts, so the detector lasts. It returns an error only if it cannot begin.
+// replay replays the example data until ctx ends. The time of the data goes on from round to round
+// and over restarts, so the detector lasts. It returns an error only if it cannot begin.
 func (d *demo) replay(ctx context.Context) error {
 	if err := d.load(); err != nil {
 		return fmt.Errorf("the example data: %w", err)

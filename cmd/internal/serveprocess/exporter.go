@@ -48,8 +48,8 @@ type exporter struct {
 	storeLimit, refuses, checks                       *prometheus.Desc
 }
 
-// newExporter returns an exporter of a watcher, which stays the caller's. A nil watcher has an exporter that
-// describes the families and collects nothing.
+// newExporter returns an exporter of a watcher, which stays the caller's. A nil watcher has an
+// exporter that describes the families and collects nothing.
 func newExporter(w *cluster.Watcher) *exporter {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("exoswarm_"+name, help, labels, nil)

@@ -18,8 +18,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// series returns the values of a registry by name and labels, as NAME{A,B}: the values of the labels
-// in the order of their names.
+// series returns the values of a registry by name and labels, as NAME{A,B}: the values of the
+// labels in the order of their names.
 func series(t *testing.T, r *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	all, err := r.Gather()

@@ -19,9 +19,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// machineSpec is the swarm that watches this machine: each metric is an entity. TestMachineSeries has what it
-// finds. After a loud row only a louder one alarms again for ten minutes, as a job that repeats is no news. Half
-// of the past is forgotten in an hour.
+// machineSpec is the swarm that watches this machine: each metric is an entity. TestMachineSeries
+// has what it finds. After a loud row only a louder one alarms again for ten minutes, as a job that
+// repeats is no news. Half of the past is forgotten in an hour.
 const machineSpec = `
 name: this-machine
 cell:
@@ -42,8 +42,9 @@ explain: true
 type metric struct {
 	// ordinary is the level below which differences do not matter: a value below it counts as it.
 	ordinary float64
-	// effect is the smallest change that matters: the width of a noise that is added. Without it a metric that
-	// is 0 for hours would surprise with its first byte, and a louder one would not surprise afterwards.
+	// effect is the smallest change that matters: the width of a noise that is added. Without it a
+	// metric that is 0 for hours would surprise with its first byte, and a louder one would not
+	// surprise afterwards.
 	effect float64
 	// perProcessor multiplies both by the number of processors.
 	perProcessor bool
@@ -54,8 +55,8 @@ var metrics = map[string]metric{
 	"disk_percent": {30, 40, false}, "network_mib_s": {8, 30, false},
 }
 
-// sustained is the number of seconds whose median is a row: what lasts less than half of them is not seen.
-// Processors, disks and networks are busy for seconds now and then.
+// sustained is the number of seconds whose median is a row: what lasts less than half of them is
+// not seen. Processors, disks and networks are busy for seconds now and then.
 const sustained = 11
 
 // samples is how often the runnable processes are counted for a row, which has their mean.
@@ -140,8 +141,8 @@ func (l *levels) lines(values map[string]float64, at time.Time) (rows []byte) {
 	return rows
 }
 
-// meter reads the metrics of a machine. A rate is over the time since the read before. One goroutine
-// uses it.
+// meter reads the metrics of a machine. A rate is over the time since the read before. One
+// goroutine uses it.
 type meter struct {
 	proc   procfs.FS
 	disks  blockdevice.FS
@@ -182,7 +183,8 @@ func (m *meter) sample() error {
 	return nil
 }
 
-// read returns the metrics. The runnable processes are the mean of the samples since the read before.
+// read returns the metrics. The runnable processes are the mean of the samples since the read
+// before.
 func (m *meter) read(at time.Time) (map[string]float64, error) {
 	now, err := m.count(at)
 	if err != nil {

@@ -128,7 +128,8 @@ func TestThisMachine(t *testing.T) {
 	}
 }
 
-// load is what a test adds to the metrics of a machine, in the order of recorded, and where it is found.
+// load is what a test adds to the metrics of a machine, in the order of recorded, and where it is
+// found.
 type load struct {
 	metrics []string
 	add     [5]float64
@@ -165,8 +166,8 @@ type found struct {
 	metric string
 }
 
-// watched returns the incidents of a machine with two processors. at returns the load that is added in a second and
-// how long it is there; nil: none.
+// watched returns the incidents of a machine with two processors. at returns the load that is added
+// in a second and how long it is there; nil: none.
 func watched(t *testing.T, seconds [][5]float64, at func(second int) (*load, int)) (all []found) {
 	t.Helper()
 	draw := rand.New(rand.NewPCG(7, 7)) //nolint:gosec // a test
@@ -222,11 +223,11 @@ func watched(t *testing.T, seconds [][5]float64, at func(second int) (*load, int
 // loadLasts is how many seconds a load of the tests lasts.
 const loadLasts = 40
 
-// TestMachineSeries: on three hours of a machine like the recorded one, each load is found within 30 s, with
-// its metric, and an hour has at most one other incident. One like an earlier one may be missed. The recording has
-// the 185 seconds below a quarter of the processors out of four minutes, which return in pieces of 40 s. The loads
-// are made: what a burner for each processor, eight times as many, a transfer by loopback, a writer of a disk and a
-// growing process added to it.
+// TestMachineSeries: on three hours of a machine like the recorded one, each load is found within
+// 30 s, with its metric, and an hour has at most one other incident. One like an earlier one may be
+// missed. The recording has the 185 seconds below a quarter of the processors out of four minutes,
+// which return in pieces of 40 s. The loads are made: what a burner for each processor, eight times
+// as many, a transfer by loopback, a writer of a disk and a growing process added to it.
 func TestMachineSeries(t *testing.T) {
 	const piece, every, hours = 40, 600, 3
 	loads := []load{
@@ -280,9 +281,10 @@ func TestMachineSeries(t *testing.T) {
 	}
 }
 
-// TestBusyMachine: on a machine that is busy by itself, with compilers and tests on both of its processors for 1,700
-// seconds, the detector finds nothing, and a load far above that, or of another kind, within 30 s. One of ten may
-// be missed: the machine may do the same by itself just before it.
+// TestBusyMachine: on a machine that is busy by itself, with compilers and tests on both of its
+// processors for 1,700 seconds, the detector finds nothing, and a load far above that, or of
+// another kind, within 30 s. One of ten may be missed: the machine may do the same by itself just
+// before it.
 func TestBusyMachine(t *testing.T) {
 	seconds := recording(t, "machine_busy.csv")
 	others := watched(t, seconds, func(int) (*load, int) { return nil, 0 })

@@ -8,8 +8,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/app/command"
 )
 
-// TestNames: names, units and labels follow the conventions of Prometheus, and every family says what
-// it means in a sentence.
+// TestNames: names, units and labels follow the conventions of Prometheus, and every family says
+// what it means in a sentence.
 func TestNames(t *testing.T) {
 	all, err := ByName()
 	if err != nil {

@@ -35,12 +35,13 @@ var (
 // costEvery is the time between two scrapes whose cost TestScrapeCost reports.
 const costEvery = 5 * time.Second
 
-// TestScrapeCost: what scrapes every 5 s and traces of 1 % of the jobs and entries cost, as processor time
-// of the same run on two clusters, one with both and one with neither, in turn. make metrics-cost has a
-// sample that tells.
+// TestScrapeCost: what scrapes every 5 s and traces of 1 % of the jobs and entries cost, as
+// processor time of the same run on two clusters, one with both and one with neither, in turn. make
+// metrics-cost has a sample that tells.
 //
-// Two runs of one cluster differ by more than the cost, so -cost.times=20 scrapes every 250 ms, traces
-// 20 %, and divides the difference by 20. The cost of a scrape and of a span does not depend on their rate.
+// Two runs of one cluster differ by more than the cost, so -cost.times=20 scrapes every 250 ms,
+// traces 20 %, and divides the difference by 20. The cost of a scrape and of a span does not depend
+// on their rate.
 func TestScrapeCost(t *testing.T) {
 	testkit.OnlyLong(t)
 	collector := otlptest.Start(t)
@@ -204,7 +205,8 @@ func (c *cost) stop() {
 	c.nats.Close()
 }
 
-// costSpec is the swarm of a run: small groups, so that the share of everything but kernels is large.
+// costSpec is the swarm of a run: small groups, so that the share of everything but kernels is
+// large.
 const costSpec = `name: cost
 cell: {kind: predictor}
 agents_per_group: 16

@@ -52,8 +52,8 @@ func dashboards(t *testing.T) (all []dashboard) {
 // variable is a variable of a dashboard in an expression.
 var variable = regexp.MustCompile(`\$(__rate_interval|[a-z]+)`)
 
-// concrete returns an expression with all values of the variables of its dashboard, and with an interval
-// for rates such as 1m, as Grafana sends it.
+// concrete returns an expression with all values of the variables of its dashboard, and with an
+// interval for rates such as 1m, as Grafana sends it.
 func concrete(expr, interval string) string {
 	return variable.ReplaceAllStringFunc(expr, func(v string) string {
 		if v == "$__rate_interval" {

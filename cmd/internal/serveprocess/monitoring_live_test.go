@@ -381,9 +381,9 @@ func (s *stand) tick(ctx context.Context, record swarms.Swarm, after uint64, cou
 }
 
 // TestLive scrapes a cluster with a real Prometheus. Its processes are the programs that a user
-// deploys. They have only families of the catalogue, each panel of each dashboard has data, and alerts
-// fire for faults and clear after them. Agents that must not be what they say, with a listener more
-// or a library of a GPU, run in the process of the test.
+// deploys. They have only families of the catalogue, each panel of each dashboard has data, and
+// alerts fire for faults and clear after them. Agents that must not be what they say, with a
+// listener more or a library of a GPU, run in the process of the test.
 func TestLive(t *testing.T) {
 	testkit.OnlyLong(t)
 	tool(t, "prometheus")

@@ -64,8 +64,8 @@ func sampled(all map[string]command.Family, name string) (f command.Family, suff
 	return f, "", false
 }
 
-// TestRules: each rule asks for metrics and labels that processes have, and each alert has a severity,
-// an explanation, and a runbook with the sections that an operator reads.
+// TestRules: each rule asks for metrics and labels that processes have, and each alert has a
+// severity, an explanation, and a runbook with the sections that an operator reads.
 func TestRules(t *testing.T) {
 	known, err := ByName()
 	if err != nil {

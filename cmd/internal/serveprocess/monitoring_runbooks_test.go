@@ -28,8 +28,8 @@ func runbookSections(t *testing.T) map[string]string {
 	return sections
 }
 
-// diagnosis returns the commands of the programs of Exoswarm that all runbooks ask, each once, with the
-// alert of one of them.
+// diagnosis returns the commands of the programs of Exoswarm that all runbooks ask, each once, with
+// the alert of one of them.
 func diagnosis(t *testing.T) map[string]string {
 	t.Helper()
 	program := regexp.MustCompile("`((?:exoswarm|gpuagent) [^`]+)`")

@@ -28,16 +28,16 @@ type own struct {
 	conn *natsq.Conn
 	spec *swarm.Spec // its name is the name of the detector and of the rows that are pushed
 	log  *slog.Logger
-	// snapshots are the snapshots of the GPU agent. The log of the swarm is trimmed to them each trimEvery,
-	// so the disk stays bounded.
+	// snapshots are the snapshots of the GPU agent. The log of the swarm is trimmed to them each
+	// trimEvery, so the disk stays bounded.
 	snapshots bucket.Bucket
 	trimEvery time.Duration
 
 	told time.Time // when the last failed push was logged
 }
 
-// trimEvery is the time between two snapshots. A log is trimmed to the one before the last, so pages can
-// show this time at least.
+// trimEvery is the time between two snapshots. A log is trimmed to the one before the last, so
+// pages can show this time at least.
 const trimEvery = 30 * time.Minute
 
 // trimmed calls feed until ctx ends, and trims the log of the detector meanwhile.
@@ -98,8 +98,8 @@ func (o *own) trim(ctx context.Context) error {
 // batchSeconds is how long rows are collected for a batch. It is most of the latency of a decision.
 const batchSeconds = 0.1
 
-// make makes the detector unless it is there. One with another specification, of an earlier version,
-// is replaced: it begins anew, and fresh is true as for a new one.
+// make makes the detector unless it is there. One with another specification, of an earlier
+// version, is replaced: it begins anew, and fresh is true as for a new one.
 func (o *own) make(ctx context.Context) (fresh bool, err error) {
 	name, of := o.spec.Name, *o.spec // which Spec changes
 	made, err := detectors.Spec(&of, []source.Series{{

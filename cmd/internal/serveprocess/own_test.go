@@ -16,8 +16,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// TestTrim: the log of a detector of this process is trimmed to the snapshot before the last one, which
-// stays with the last one alone.
+// TestTrim: the log of a detector of this process is trimmed to the snapshot before the last one,
+// which stays with the last one alone.
 func TestTrim(t *testing.T) {
 	srv := jobstest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess})
 	conn, quiet := jobstest.Open(t, srv, natsq.Connect), slog.New(slog.DiscardHandler)

@@ -1,5 +1,5 @@
-// Package serveprocess composes a whole cluster in one process with its dashboard, for exoswarm serve,
-// and the dashboard alone, for exoswarm ui.
+// Package serveprocess composes a whole cluster in one process with its dashboard, for exoswarm
+// serve, and the dashboard alone, for exoswarm ui.
 package serveprocess
 
 import (

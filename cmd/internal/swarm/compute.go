@@ -164,8 +164,8 @@ func showComputed(cmd *cobra.Command, c *swarmclient.Computed, s *swarmclient.Sw
 	return cli.PrintRows(cmd, columns, rows...)
 }
 
-// resultArray returns the results of the only output as an array of f64, i64, u64 or bool. None is NaN,
-// and so floats have results of integers that may be none.
+// resultArray returns the results of the only output as an array of f64, i64, u64 or bool. None is
+// NaN, and so floats have results of integers that may be none.
 func resultArray(c *swarmclient.Computed) *numpy.Array {
 	o := c.Outputs[0]
 	a := &numpy.Array{Type: "<f8", Shape: []int64{int64(c.Nodes)}}

@@ -1,5 +1,5 @@
-// Package swarm has the commands about one swarm or its specification: votes and knowledge, compute,
-// export, watch, render, the files of its edges, and exoswarm spec.
+// Package swarm has the commands about one swarm or its specification: votes and knowledge,
+// compute, export, watch, render, the files of its edges, and exoswarm spec.
 package swarm
 
 import (
@@ -16,9 +16,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// voteVerb is exoswarm swarm vote, for swarms whose agents are addressed. The votes of a swarm whose
-// groups are addressed end with each observation, so there is nothing to vote on. It is a round of the
-// whole swarm, and no group decides by it.
+// voteVerb is exoswarm swarm vote, for swarms whose agents are addressed. The votes of a swarm
+// whose groups are addressed end with each observation, so there is nothing to vote on. It is a
+// round of the whole swarm, and no group decides by it.
 var voteVerb = cli.Verb{
 	Use: "vote NAME", Short: "Let all agents decide together, as they vote now", Lists: true,
 	Long: `Let all agents decide together. Each agent votes as it has voted since its last step;
@@ -95,8 +95,8 @@ func vote(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	return showDecision(cmd, s, func() (swarms.Voted, error) { return s.Vote(cmd.Context(), want) })
 }
 
-// printOutcome prints the decision of the last round that was concluded, as vote does. Before the first
-// round it prints nothing.
+// printOutcome prints the decision of the last round that was concluded, as vote does. Before the
+// first round it prints nothing.
 func printOutcome(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	return showDecision(cmd, s, func() (swarms.Voted, error) { return s.Outcome(cmd.Context()) })
 }
@@ -104,8 +104,8 @@ func printOutcome(cmd *cobra.Command, s *swarmclient.Swarm) error {
 // showDecision prints a decision.
 //
 // Fields: round, winner, votes, abstentions, quorum_met, term, leader with its agent, its priority
-// and, if it is elected or agents hear it, its vote, and reactions. leader is null and reactions are
-// left out where there are none.
+// and, if it is elected or agents hear it, its vote, and reactions. leader is null and reactions
+// are left out where there are none.
 func showDecision(cmd *cobra.Command, s *swarmclient.Swarm, ask func() (swarms.Voted, error)) error {
 	v, err := ask()
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// storeGraph puts a graph that is too large for the record of a swarm into the place of snapshots, where
-// GPU agents find it by its digest. An object that is there is not written again.
+// storeGraph puts a graph that is too large for the record of a swarm into the place of snapshots,
+// where GPU agents find it by its digest. An object that is there is not written again.
 func storeGraph(cmd *cobra.Command, spec *swarm.Spec) (err error) {
 	if !spec.Neighbours.Large() {
 		return nil
@@ -53,8 +53,9 @@ func storeGraph(cmd *cobra.Command, spec *swarm.Spec) (err error) {
 	return o.Commit()
 }
 
-// unusedGraphs returns the sorted names of the graphs in a place that no swarm of the cluster and no
-// snapshot of the place uses. A record or a manifest that cannot be read is an error: it may use any.
+// unusedGraphs returns the sorted names of the graphs in a place that no swarm of the cluster and
+// no snapshot of the place uses. A record or a manifest that cannot be read is an error: it may use
+// any.
 func unusedGraphs(ctx context.Context, c *natsq.Conn, b bucket.Bucket) (unused []string, err error) {
 	// The graphs are listed first: a swarm has its graph before its record.
 	names, err := b.Names(ctx, swarm.GraphFolder)
@@ -108,8 +109,9 @@ func unusedGraphs(ctx context.Context, c *natsq.Conn, b bucket.Bucket) (unused [
 	return unused, nil
 }
 
-// dropGraph removes the graph of a swarm that is deleted from the place of --snapshots, unless another
-// swarm or a snapshot uses it. Without a place it says what stays. An empty name does nothing.
+// dropGraph removes the graph of a swarm that is deleted from the place of --snapshots, unless
+// another swarm or a snapshot uses it. Without a place it says what stays. An empty name does
+// nothing.
 func dropGraph(cmd *cobra.Command, c *natsq.Conn, name string) error {
 	place, _ := cmd.Flags().GetString("snapshots")
 	switch {
@@ -144,8 +146,8 @@ func withUnusedGraphs(
 	return f(b, unused)
 }
 
-// graphOf returns the name of the object that has the edges of a swarm; empty: there is none, or the
-// swarm cannot be read.
+// graphOf returns the name of the object that has the edges of a swarm; empty: there is none, or
+// the swarm cannot be read.
 func graphOf(ctx context.Context, c *natsq.Conn, id string) string {
 	var spec swarm.Spec
 	s, err := c.Swarms.Swarm(ctx, id)
@@ -160,7 +162,8 @@ type unusedGraph struct {
 	Reason string `json:"reason"`
 }
 
-// listGraphs returns the graphs in --snapshots that nobody uses. Without --snapshots there are none.
+// listGraphs returns the graphs in --snapshots that nobody uses. Without --snapshots there are
+// none.
 func listGraphs(cmd *cobra.Command, c *natsq.Conn) (names []string, err error) {
 	place, _ := cmd.Flags().GetString("snapshots")
 	if place == "" {

@@ -12,8 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 )
 
-// arrowBatchRows is the number of rows of a record batch of an Arrow file; the last has the rest. Rows of
-// many elements have smaller batches, of 4 MiB.
+// arrowBatchRows is the number of rows of a record batch of an Arrow file; the last has the rest.
+// Rows of many elements have smaller batches, of 4 MiB.
 const arrowBatchRows = 65_536
 
 // batchBytes bounds the values of a record batch.
@@ -37,8 +37,8 @@ type arrowFile struct {
 	texts  []string
 }
 
-// newArrow begins an Arrow IPC file of a snapshot whose first part is given. The ids of a swarm have
-// 32 bits.
+// newArrow begins an Arrow IPC file of a snapshot whose first part is given. The ids of a swarm
+// have 32 bits.
 func newArrow(w io.Writer, r variableInfo, first *snapshot.Manifest, keys keyColumns) (tableFile, error) {
 	f := &arrowFile{
 		variableInfo: r, perGroup: first.PerGroup, keys: keys, rowBytes: r.Width * elementBytes(r.DType),

@@ -158,8 +158,8 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// memoryFile is a file in memory that is written at places. It has room for most bytes, or for all if
-// that is 0.
+// memoryFile is a file in memory that is written at places. It has room for most bytes, or for all
+// if that is 0.
 type memoryFile struct {
 	lock sync.Mutex
 	data []byte

@@ -13,7 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// chart steps the swarm, and draws how many agents vote for each candidate after each --every steps.
+// chart steps the swarm, and draws how many agents vote for each candidate after each --every
+// steps.
 func chart(cmd *cobra.Command, s *swarmclient.Swarm, p renderPlan) error {
 	if !s.Spec().Topology().ByAgent {
 		return command.Usage("swarm render: -o %s: agents of %s do not tick: its groups are addressed", p.out, s.ID())

@@ -208,8 +208,8 @@ var tensorTable = cli.Table[model.Tensor]{
 
 // modelInfo prints one item for each tensor of a model, and a summary to stderr.
 //
-// Fields of a tensor: name, dtype, shape, and file, the index of its file, which is left out if it is
-// 0.
+// Fields of a tensor: name, dtype, shape, and file, the index of its file, which is left out if it
+// is 0.
 func modelInfo(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 	m, digest, err := model.ReadManifest(cmd.Context(), b, names[0])
 	if err != nil {

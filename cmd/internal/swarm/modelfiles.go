@@ -29,8 +29,8 @@ func (m *modelFiles) Close() (err error) {
 	return err
 }
 
-// openParts opens the file of a model, or the files of a folder that a language model has. A file of
-// GGUF is known by its first bytes.
+// openParts opens the file of a model, or the files of a folder that a language model has. A file
+// of GGUF is known by its first bytes.
 func openParts(name string) (*modelFiles, error) {
 	m := &modelFiles{}
 	f, err := os.Open(name)

@@ -68,8 +68,8 @@ type decidedGroup struct {
 	Timestamp string  `json:"timestamp"`
 }
 
-// decidedAgent is an item of swarmObserve for agents, sorted likewise. Score is nil of a row that asks
-// for none.
+// decidedAgent is an item of swarmObserve for agents, sorted likewise. Score is nil of a row that
+// asks for none.
 type decidedAgent struct {
 	Agent    uint32   `json:"agent"`
 	Decision string   `json:"decision"`
@@ -118,10 +118,10 @@ func checkObserve(cmd *cobra.Command, _ []string) error {
 // to a file first. A file that is not valid, or was read in part because of a signal, changes
 // nothing.
 //
-// Fields of an item: agent, vote and decision, and the score from 0 to 1 for a row that names an item of
-// the readout; for groups see observeGroups. The number of entries
-// goes to stderr. The error of an entry has the number of its first row: the rows before it took
-// effect and were printed. The rows of the entry may still take effect after a timeout.
+// Fields of an item: agent, vote and decision, and the score from 0 to 1 for a row that names an
+// item of the readout; for groups see observeGroups. The number of entries goes to stderr. The
+// error of an entry has the number of its first row: the rows before it took effect and were
+// printed. The rows of the entry may still take effect after a timeout.
 func swarmObserve(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	path, _ := cmd.Flags().GetString("input")
 	given, err := userfile.Spool(cmd.Context(), []string{path}, cmd.InOrStdin())

@@ -43,9 +43,9 @@ type tierItem struct {
 	Out     map[string]uint64 `json:"out,omitempty"`
 }
 
-// swarmPages prints an item for each tier of each shard: shard, holder, tier, pages and bytes; frames,
-// free, hits, misses, hit_rate, prefetched, used and wasted of tiers of memory; in and out by reason.
-// A shard without pages in memory has one item with state.
+// swarmPages prints an item for each tier of each shard: shard, holder, tier, pages and bytes;
+// frames, free, hits, misses, hit_rate, prefetched, used and wasted of tiers of memory; in and out
+// by reason. A shard without pages in memory has one item with state.
 func swarmPages(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) error {
 	var rows []cli.Row
 	census, err := c.Swarms.Census(cmd.Context())
@@ -75,8 +75,8 @@ func swarmPages(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) error {
 	return cli.PrintRows(cmd, []string{"SHARD", "TIER", "PAGES", "SIZE", "HIT RATE", "IN", "OUT"}, rows...)
 }
 
-// pageMap asks an agent where the pages of a shard are, until the shard has rested from other looks or
-// the time of --timeout is over.
+// pageMap asks an agent where the pages of a shard are, until the shard has rested from other looks
+// or the time of --timeout is over.
 func pageMap(cmd *cobra.Command, c *natsq.Conn, holder string, v telemetry.View) (m telemetry.PageMap, err error) {
 	patience, _ := cmd.Flags().GetDuration("timeout")
 	ctx, cancel := context.WithTimeout(cmd.Context(), patience)

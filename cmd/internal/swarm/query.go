@@ -94,11 +94,12 @@ type shown struct {
 	ask     func(ctx context.Context, s *swarmclient.Swarm, ids []uint32) ([]cli.Row, error)
 }
 
-// tooMany is in the refusal of a query for more ids than an answer holds, whose number the agent knows.
+// tooMany is in the refusal of a query for more ids than an answer holds, whose number the agent
+// knows.
 const tooMany = "ask for at most"
 
-// printPages prints agents or groups, as many at a time as an answer holds. Entries of other clients may
-// come between two pages.
+// printPages prints agents or groups, as many at a time as an answer holds. Entries of other
+// clients may come between two pages.
 func printPages(cmd *cobra.Command, s *swarmclient.Swarm, ids []uint32, show shown) error {
 	p, err := cli.Table[cli.Row]{Columns: show.columns}.Begin(cmd)
 	if err != nil {

@@ -39,7 +39,8 @@ func TestWatchFlags(t *testing.T) {
 	})
 }
 
-// checkPlans checks what a verb says to command lines: an error of usage from planOf, or "connected".
+// checkPlans checks what a verb says to command lines: an error of usage from planOf, or
+// "connected".
 func checkPlans[P any](t *testing.T, v cli.Verb, planOf func(*cobra.Command) (P, error), lines map[string]string) {
 	t.Helper()
 	for line, want := range lines {

@@ -199,8 +199,8 @@ func lengthOf(values any) (n, size int) {
 	return 0, 0
 }
 
-// frameBytes returns the memory of values, which are little-endian on every machine that Exoswarm runs
-// on.
+// frameBytes returns the memory of values, which are little-endian on every machine that Exoswarm
+// runs on.
 func frameBytes(values any) []byte {
 	switch v := values.(type) {
 	case []uint8:

@@ -16,8 +16,8 @@ var arrowTypes = map[string]arrow.DataType{
 	"float64": arrow.PrimitiveTypes.Float64,
 }
 
-// recordedArrow has a row for each row of each frame: tick or time, id, and the columns. Small frames
-// share a record batch.
+// recordedArrow has a row for each row of each frame: tick or time, id, and the columns. Small
+// frames share a record batch.
 type recordedArrow struct {
 	o       recordingOptions
 	out     *ipc.FileWriter

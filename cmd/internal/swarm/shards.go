@@ -51,7 +51,8 @@ func swarmGet(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	return shardTable.Print(cmd, all...)
 }
 
-// shardItem is an item of swarm get. The fields of ShardState come first, since JSON keeps the order.
+// shardItem is an item of swarm get. The fields of ShardState come first, since JSON keeps the
+// order.
 type shardItem struct {
 	swarmclient.ShardState
 	First    int64  `json:"first_agent"`

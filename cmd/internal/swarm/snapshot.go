@@ -28,8 +28,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Snapshots returns exoswarm snapshot. All its commands but create read a place of snapshots, and need
-// no cluster. A place may be read while agents write to it: an incomplete snapshot has no manifest.
+// Snapshots returns exoswarm snapshot. All its commands but create read a place of snapshots, and
+// need no cluster. A place may be read while agents write to it: an incomplete snapshot has no
+// manifest.
 func Snapshots() *cobra.Command {
 	verb := func(use, short string, do cli.Action) cli.Verb {
 		return cli.Verb{
@@ -75,8 +76,8 @@ func openBucket(cmd *cobra.Command, place string) (bucket.Bucket, error) {
 	return bucket.Seal(b, keys), nil
 }
 
-// inBucket returns the action of a function that needs the place of snapshots that the first argument
-// names. names are the other arguments.
+// inBucket returns the action of a function that needs the place of snapshots that the first
+// argument names. names are the other arguments.
 func inBucket(fn func(cmd *cobra.Command, b bucket.Bucket, names []string) error) cli.Action {
 	return cli.Here(func(cmd *cobra.Command, args []string) (err error) {
 		if !strings.Contains(args[0], "://") { // a command that reads makes no folder

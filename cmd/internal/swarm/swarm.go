@@ -25,9 +25,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Command returns exoswarm swarm with its explain. Package swarmclient does the work: the
-// commands read flags and files, and print. Commands that act on agents write entries to the logs of
-// the shards and wait for the answers, at most --timeout for each. list, get and orphans read records
+// Command returns exoswarm swarm with its explain. Package swarmclient does the work: the commands
+// read flags and files, and print. Commands that act on agents write entries to the logs of the
+// shards and wait for the answers, at most --timeout for each. list, get and orphans read records
 // and logs and need no GPU agent.
 func Command(explain cli.Verb) *cobra.Command {
 	cmd := cli.Noun{
@@ -228,8 +228,8 @@ func swarmClient(cmd *cobra.Command, c *natsq.Conn) (*swarmclient.Client, error)
 	return swarmclient.New(o)
 }
 
-// noteUnserved says what a command waits for if there is no GPU agent. It is a hint: a login that may
-// not read the registry gets none.
+// noteUnserved says what a command waits for if there is no GPU agent. It is a hint: a login that
+// may not read the registry gets none.
 func noteUnserved(cmd *cobra.Command, c *natsq.Conn) {
 	agents, err := c.Registry.Agents(cmd.Context())
 	serves := func(a jobs.Agent) bool { return a.Pool == jobs.PoolGPU && a.Lost == nil }
@@ -240,8 +240,8 @@ func noteUnserved(cmd *cobra.Command, c *natsq.Conn) {
 	cmd.PrintErrf("no GPU agent serves swarms: start one (gpuagent --nats URL); waiting up to %v\n", patience)
 }
 
-// onSwarm returns the action of a function that needs the swarm that the first argument names. A name
-// without a swarm is jobs.ErrNotFound, and fn is not called.
+// onSwarm returns the action of a function that needs the swarm that the first argument names. A
+// name without a swarm is jobs.ErrNotFound, and fn is not called.
 func onSwarm(fn func(cmd *cobra.Command, s *swarmclient.Swarm) error) cli.Action {
 	return withSwarm(func(cmd *cobra.Command, _ *natsq.Conn, s *swarmclient.Swarm) error { return fn(cmd, s) })
 }

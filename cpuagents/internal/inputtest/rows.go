@@ -10,7 +10,8 @@ import (
 // OneFeature are the columns of a source with a timestamp and one feature, value.
 var OneFeature = rows.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}}
 
-// All reads a source to its end and closes it. The numbers of rows and rejects must follow one another.
+// All reads a source to its end and closes it. The numbers of rows and rejects must follow one
+// another.
 func All(t testing.TB, r rows.Reader) (valid []rows.Row, rejects []rows.Reject, err error) {
 	t.Helper()
 	return fixture.Drain(t, r, func(row rows.Row, rej *rows.Reject) uint64 {

@@ -1,6 +1,6 @@
-// Package drivers registers the clients of object stores, databases and brokers when it is imported:
-// s3://, gs://, postgres://, sqlite: and kafka://. Commands with the build tag connectors import it,
-// and the tests that need a client. Any other program that did would link these clients.
+// Package drivers registers the clients of object stores, databases and brokers when it is
+// imported: s3://, gs://, postgres://, sqlite: and kafka://. Commands with the build tag connectors
+// import it, and the tests that need a client. Any other program that did would link these clients.
 package drivers
 
 import (

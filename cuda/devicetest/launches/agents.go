@@ -437,9 +437,9 @@ func (c *agentSwarm) gruTable() {
 	numbers(c.table[kernels.AgentTableReadout(H):][:c.candidates*H/2], kernels.AgentVoteWeight)
 }
 
-// items returns a random table of items, the item of each of n observations, and the number of items. Some
-// observations ask for none, or for one that does not exist.
-func (c *agentSwarm) items(n int) (table []uint32, of []int32, number int) {
+// quantumTable makes the table of a quantum cell: gates of all kinds, whose matrices are unitary
+// but for rounding.
+func (c *agentSwarm) quantumTable() {
 	r := c.r
 	number = 1 + r.IntN(300)
 	table = make([]uint32, kernels.AgentItemsTable(number, c.class))
@@ -462,6 +462,29 @@ func (c *agentSwarm) items(n int) (table []uint32, of []int32, number int) {
 			for k := 0; k < len(m); k += 2 {
 				m[k], m[k+1] = m[k]*x, m[k]*y
 			}
+		}
+		if kind == kernels.QuantumFactor {
+			m[0], m[1], m[6], m[7] = cos, sin, sin, cos
+		}
+		for k, v := range m {
+			gate[kernels.QuantumGateMatrix+k] = math.Float32bits(float32(v))
+		}
+	}
+}
+
+// items returns a random table of items, the item of each of n observations, and the number of
+// items. Some observations ask for none, or for one that does not exist.
+func (c *agentSwarm) items(n int) (table []uint32, of []int32, number int) {
+	r := c.r
+	number = 1 + r.IntN(300)
+	table = make([]uint32, kernels.AgentItemsTable(number, c.class))
+	for i, v := range kernels.Logistic(11 + r.IntN(10) + 6) {
+		table[kernels.AgentItemsLogistic+i] = math.Float32bits(v)
+	}
+	largest := r.IntN(4) == 0 // sums are largest
+	within := func(most int32) int32 {
+		if largest {
+			return (2*r.Int32N(2) - 1) * most
 		}
 		return r.Int32N(2*most+1) - most
 	}
@@ -508,8 +531,8 @@ func (c *agentSwarm) state() {
 	}
 }
 
-// element writes a random value of a variable's element type to the start of to. The floats of groups,
-// which are knowledge nodes, are finite: each is a mean or the largest of units that are.
+// element writes a random value of a variable's element type to the start of to. The floats of
+// groups, which are knowledge nodes, are finite: each is a mean or the largest of units that are.
 func (c *agentSwarm) element(of kernels.Var, to []byte) {
 	v := float32(c.r.Float64()*2 - 1)
 	if c.qubits > 0 { // the norm of a state is about 1, and often scaled

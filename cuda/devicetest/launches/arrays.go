@@ -46,8 +46,8 @@ func (a *Arrays) scalar(v device.Arg) *Arrays {
 	return a
 }
 
-// On makes a launch on a device, in a fixed shape, and returns the memory of each parameter after it; nil
-// for scalars.
+// On makes a launch on a device, in a fixed shape, and returns the memory of each parameter after
+// it; nil for scalars.
 func On(t testing.TB, d device.Device, kernel string, params []Param) [][]byte {
 	t.Helper()
 	ok := func(err error) {

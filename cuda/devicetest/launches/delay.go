@@ -8,8 +8,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 )
 
-// send makes a launch of Send: rows of all lengths or of one, some longer than the links that have draws
-// in common, with delays of a list or of draws.
+// send makes a launch of Send: rows of all lengths or of one, some longer than the links that have
+// draws in common, with delays of a list or of draws.
 func (a *Arrays) send(r *rand.Rand, agents int) *Arrays {
 	count := r.IntN(min(agents, 300) + 1)
 	degree, offsets := rowsOf(r, agents, 300)
@@ -39,8 +39,8 @@ func (a *Arrays) send(r *rand.Rand, agents int) *Arrays {
 	return a.partial(r, offsets)
 }
 
-// history makes a launch of Recall, which finds one neuron at most, since a list is in any order, or of
-// Remember.
+// history makes a launch of Recall, which finds one neuron at most, since a list is in any order,
+// or of Remember.
 func (a *Arrays) history(r *rand.Rand, kernel string, agents, per int, frames []uint32) *Arrays {
 	first := 0
 	if kernel == graphset.Remember {

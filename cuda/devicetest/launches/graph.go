@@ -127,8 +127,8 @@ func RandomGraph(r *rand.Rand, kernel string, n int) *Arrays {
 	return key().word(r.IntN(2)).out(words(1, 2, r.Uint64N(1<<40))).word(first)
 }
 
-// rowsOf returns the offsets of rows of fewer than most links for each of some agents. All rows have degree
-// links unless that is 0.
+// rowsOf returns the offsets of rows of fewer than most links for each of some agents. All rows
+// have degree links unless that is 0.
 func rowsOf(r *rand.Rand, agents, most int) (degree int, offsets []uint64) {
 	if r.IntN(2) == 0 {
 		degree = 1 + r.IntN(most-1)
@@ -144,8 +144,8 @@ func rowsOf(r *rand.Rand, agents, most int) (degree int, offsets []uint64) {
 	return degree, offsets
 }
 
-// spiking makes a launch of a kernel of neurons. The lists that a kernel appends to are in any order,
-// so that a launch has none: LIF has neurons that do not spike, or one.
+// spiking makes a launch of a kernel of neurons. The lists that a kernel appends to are in any
+// order, so that a launch has none: LIF has neurons that do not spike, or one.
 func (a *Arrays) spiking(r *rand.Rand, kernel string, agents, per int, frames []uint32) *Arrays {
 	if kernel == graphset.Push {
 		count := r.IntN(min(agents, 300) + 1)
@@ -219,8 +219,8 @@ func (a *Arrays) spiking(r *rand.Rand, kernel string, agents, per int, frames []
 	return a.marks(marked, agents-first, first)
 }
 
-// izhikevich makes a launch of Izhikevich whose neurons do not spike, but for one at most. Potentials
-// are at random between the bounds, and at them.
+// izhikevich makes a launch of Izhikevich whose neurons do not spike, but for one at most.
+// Potentials are at random between the bounds, and at them.
 func (a *Arrays) izhikevich(r *rand.Rand, agents, per int, frames []uint32) *Arrays {
 	bytes := func(n int) int { return (n + 255) / 256 * 256 }
 	potentials := bytes(per)

@@ -12,9 +12,9 @@ func GridKernels() []string {
 	return []string{gridset.LifeRows, gridset.LifeCells, gridset.Set, gridset.Get}
 }
 
-// RandomGrid returns a random launch of a kernel of package gridset over a grid of about n cells, at
-// least one, whose pages are in frames in random order. Rows of grids for LifeCells, Set and Get may
-// span pages, and grids may be narrower than the neighbourhood of a cell.
+// RandomGrid returns a random launch of a kernel of package gridset over a grid of about n cells,
+// at least one, whose pages are in frames in random order. Rows of grids for LifeCells, Set and Get
+// may span pages, and grids may be narrower than the neighbourhood of a cell.
 func RandomGrid(r *rand.Rand, kernel string, n int) *Arrays {
 	a, width := &Arrays{}, 1+r.IntN(70)
 	if r.IntN(4) == 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/host"
 )
 
-// Host opens the host device with poisoned memory, so that a read of memory that nothing has written
-// shows.
+// Host opens the host device with poisoned memory, so that a read of memory that nothing has
+// written shows.
 func Host(t testing.TB) device.Device {
 	t.Helper()
 	return Open(t, func(t testing.TB, limit int64) device.Device {

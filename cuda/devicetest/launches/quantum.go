@@ -14,8 +14,8 @@ func QuantumKernels() []string {
 	return []string{quantumset.Tile, quantumset.Matrix, quantumset.Weight, quantumset.Sample, quantumset.Expect}
 }
 
-// RandomQuantum returns a random launch of a kernel of package quantumset over about n amplitudes, at
-// least one tile and at most eight.
+// RandomQuantum returns a random launch of a kernel of package quantumset over about n amplitudes,
+// at least one tile and at most eight.
 func RandomQuantum(r *rand.Rand, kernel string, n int) *Arrays {
 	a := &Arrays{}
 	index := quantumset.TileQubits // qubits of the buffer: of a row, and of the numbers of rows
@@ -147,8 +147,8 @@ func randomSample(r *rand.Rand, a *Arrays, state []float32, qubits, rows, group 
 		in(own(places)).out(Poisoned(8 * shots * rows))
 }
 
-// randomPass makes a launch of a pass over some tiles of a state. The qubits of the numbers of rows are
-// never held.
+// randomPass makes a launch of a pass over some tiles of a state. The qubits of the numbers of rows
+// are never held.
 func randomPass(r *rand.Rand, a *Arrays, state []float32, index, qubits, rows int) *Arrays {
 	low := r.IntN(quantumset.TileQubits + 1)
 	tile, inTile := make([]int, 0, quantumset.TileQubits), make([]bool, index)
@@ -224,7 +224,8 @@ func randomPass(r *rand.Rand, a *Arrays, state []float32, index, qubits, rows in
 		word(qubits).scalar(device.Uint64(uint64(rows)))
 }
 
-// trades exchanges held positions with positions of lanes that are less than held, and returns the word of the trades.
+// trades exchanges held positions with positions of lanes that are less than held, and returns the
+// word of the trades.
 func trades(r *rand.Rand, at []int, held int) (word uint64) {
 	lanes := r.Perm(quantumset.LaneQubits)
 	for k := range quantumset.HeldQubits {
@@ -246,8 +247,8 @@ func others(some, all []int) (rest []int) {
 	return rest
 }
 
-// randomGate returns the words of a gate. threads are the positions of threads, and outside the qubits
-// outside of the tile.
+// randomGate returns the words of a gate. threads are the positions of threads, and outside the
+// qubits outside of the tile.
 func randomGate(r *rand.Rand, threads, outside uint64, slots int) []uint64 {
 	gate := make([]uint64, quantumset.GateWords)
 	kind := uint64(1 + r.IntN(quantumset.GateLookup))

@@ -17,9 +17,9 @@ func SpaceKernels() []string {
 	}
 }
 
-// RandomSpace returns a random launch of a kernel of package spaceset over about n agents, at least one,
-// in two or three dimensions. Steps are of boxes whose agents are everywhere, in few places, at walls,
-// or at the same place. Pages are in frames in random order.
+// RandomSpace returns a random launch of a kernel of package spaceset over about n agents, at least
+// one, in two or three dimensions. Steps are of boxes whose agents are everywhere, in few places,
+// at walls, or at the same place. Pages are in frames in random order.
 func RandomSpace(r *rand.Rand, kernel string, n int) *Arrays {
 	a, agents := &Arrays{}, 1+n/16
 	dims := 2 + r.IntN(2)
@@ -245,8 +245,8 @@ func randomBox(r *rand.Rand, agents, dims int, bins boxBins) (b box) {
 	return b
 }
 
-// step makes a launch of Boids or one of Nearest, of Circles or of Colony. reach bins on the first axis
-// are as wide as a radius, or wider, and so is a bin on the others.
+// step makes a launch of Boids or one of Nearest, of Circles or of Colony. reach bins on the first
+// axis are as wide as a radius, or wider, and so is a bin on the others.
 func (a *Arrays) step(r *rand.Rand, kernel string, agents, dims int, bins boxBins) *Arrays {
 	reach := 1 + r.IntN(4)
 	bins[0] *= reach

@@ -32,9 +32,9 @@ type swarmPages struct {
 	candidates  int
 }
 
-// RandomSwarm returns a random launch of a kernel of package swarmset over n agents or observations.
-// Some pages are not there, some agents have no vote or one of a candidate that does not exist, and
-// some embeddings are not finite.
+// RandomSwarm returns a random launch of a kernel of package swarmset over n agents or
+// observations. Some pages are not there, some agents have no vote or one of a candidate that does
+// not exist, and some embeddings are not finite.
 func RandomSwarm(r *rand.Rand, kernel string, n int) *Arrays {
 	a := &Arrays{}
 	switch kernel {
@@ -210,8 +210,8 @@ func randomGather(r *rand.Rand, a *Arrays, n int) *Arrays {
 		out(Poisoned(n)).out(Poisoned(4 * n * values))
 }
 
-// randomBids makes a launch over the votes of some of the pages of n agents, often with an incumbent and
-// with bids of an earlier launch.
+// randomBids makes a launch over the votes of some of the pages of n agents, often with an
+// incumbent and with bids of an earlier launch.
 func randomBids(r *rand.Rand, a *Arrays, n int) *Arrays {
 	s := randomPages(r, n, 1, false, 2+r.IntN(kernels.AgentMostCandidates-1))
 	pages := len(s.frames)

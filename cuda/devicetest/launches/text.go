@@ -22,14 +22,14 @@ type Texts struct {
 	Count  int    // launches of each kernel
 	Shims  string // functions of CUDA that emulate_tally.cpp lacks
 	Block  int    // threads of a block; 0: 32 to 96
-	// Program is the program of package emulation that runs the kernels; "": emulate_tally.cpp. Options are
-	// further ones of the compiler.
+	// Program is the program of package emulation that runs the kernels; "": emulate_tally.cpp.
+	// Options are further ones of the compiler.
 	Program string
 	Options []string
 }
 
-// Test checks that the kernels leave in memory what their twins leave, for random launches in random
-// shapes. It checks three of the kernels where long tests do not run.
+// Test checks that the kernels leave in memory what their twins leave, for random launches in
+// random shapes. It checks three of the kernels where long tests do not run.
 func (c Texts) Test(t *testing.T) {
 	if testing.Short() {
 		t.Skip("emulated threads are slow")
@@ -66,8 +66,8 @@ func (c Texts) Test(t *testing.T) {
 	}
 }
 
-// Emulate runs a program of package emulation with a launch, and returns the memory of each parameter
-// after it.
+// Emulate runs a program of package emulation with a launch, and returns the memory of each
+// parameter after it.
 func Emulate(t testing.TB, program string, params []Param, threads, blocks int) ([][]byte, error) {
 	t.Helper()
 	converted := make([]emulation.Param, len(params))

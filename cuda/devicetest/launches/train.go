@@ -13,12 +13,12 @@ import (
 // TrainKernels returns the kernels that RandomTrain knows, in a fixed order.
 func TrainKernels() []string { return trainset.Names() }
 
-// maxTrainMoments is the maximum of the agents of a random launch times its moments, by which twins take less than a
-// second.
+// maxTrainMoments is the maximum of the agents of a random launch times its moments, by which twins
+// take less than a second.
 const maxTrainMoments = 20_000
 
-// RandomTrain returns a random launch of a kernel of package trainset over about n elements: moments of
-// agents, or weights.
+// RandomTrain returns a random launch of a kernel of package trainset over about n elements:
+// moments of agents, or weights.
 func RandomTrain(r *rand.Rand, kernel string, n int) *Arrays {
 	switch kernel {
 	case trainset.Gather:

@@ -8,10 +8,10 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/fmath"
 )
 
-// internal/codegen/prelude.cuh has the same functions, operation by operation, and they give the same
-// bits. Conversions to float32 around products keep the compiler from fusing them with additions, which
-// the language allows; fused operations are calls of fmath.FMA. A change here needs the same change there
-// and changes the results of all programs.
+// internal/codegen/prelude.cuh has the same functions, operation by operation, and they give the
+// same bits. Conversions to float32 around products keep the compiler from fusing them with
+// additions, which the language allows; fused operations are calls of fmath.FMA. A change here
+// needs the same change there and changes the results of all programs.
 
 // exp32 returns e to the power of x, within 2 units in the last place; 0 and infinity beyond the
 // range. x is k ln 2 + r; the polynomial is from Cephes.
@@ -180,7 +180,8 @@ func intToFloat(a uint32) uint32 { return math.Float32bits(float32(int32(a))) }
 
 func uintToFloat(a uint32) uint32 { return math.Float32bits(float32(a)) }
 
-// sqrt32 is the rounded square root: the square root of a float32 has one rounding by way of float64.
+// sqrt32 is the rounded square root: the square root of a float32 has one rounding by way of
+// float64.
 func sqrt32(x float32) float32 { return float32(math.Sqrt(float64(x))) }
 
 func add[T float32 | uint32](a, b T) T { return a + b }

@@ -68,8 +68,8 @@ func TestSmallProduct(t *testing.T) {
 	}
 }
 
-// TestForms: each element-wise operation has a form for every type that its operands may have, in CUDA
-// C++ and in Go.
+// TestForms: each element-wise operation has a form for every type that its operands may have, in
+// CUDA C++ and in Go.
 func TestForms(t *testing.T) {
 	for o := ir.OpInput; o <= ir.OpMatMul; o++ {
 		row := o.Operation()

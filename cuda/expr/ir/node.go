@@ -148,6 +148,6 @@ func (n *Node) SmallProduct() bool {
 	return n.Args[0].Width <= SmallSide && n.Width <= SmallSide && n.Args[1].Op == OpInput
 }
 
-// SmallOuter reports whether the sums of x' g have the order of RunRows. The device's library decides
-// the order of larger ones.
+// SmallOuter reports whether the sums of x' g have the order of RunRows. The device's library
+// decides the order of larger ones.
 func (n *Node) SmallOuter() bool { return n.Args[0].Width <= SmallSide && n.Width <= SmallSide }

@@ -55,8 +55,8 @@ const (
 // Transposed is the Imm of a product by the transpose of its second factor.
 const Transposed = 1
 
-// Operation is what all stages know of an operation. An element-wise operation is one row of the table
-// and, if users call it, one function of package expr.
+// Operation is what all stages know of an operation. An element-wise operation is one row of the
+// table and, if users call it, one function of package expr.
 type Operation struct {
 	// Name is the name in messages, and the operator of an infix operation.
 	Name string
@@ -82,8 +82,8 @@ type Operation struct {
 type Form struct {
 	// CUDA is the expression, a format of the operands.
 	CUDA string
-	// One and Two compute an element. Block computes the elements of blocks of operands; it is set where
-	// a loop without calls is faster, and where there are three operands.
+	// One and Two compute an element. Block computes the elements of blocks of operands; it is set
+	// where a loop without calls is faster, and where there are three operands.
 	One   func(a uint32) uint32
 	Two   func(a, b uint32) uint32
 	Block func(v [3][]uint32, out []uint32)
@@ -239,7 +239,8 @@ var operations = [opEnd]Operation{
 	OpScatter:   {Name: "scatter"},
 }
 
-// casts has the forms of OpCast by the type of the result. Integers become narrower by their low bits.
+// casts has the forms of OpCast by the type of the result. Integers become narrower by their low
+// bits.
 var casts = [...]Operation{
 	F32: {
 		Float:    Form{CUDA: "%s", One: same},
@@ -311,8 +312,8 @@ func (o *Operation) form(t Type) *Form {
 	return &o.Unsigned
 }
 
-// Cut reports whether the result of the form of a node is cut to 8 bits: integers of 8 bits are computed
-// in 32 bits.
+// Cut reports whether the result of the form of a node is cut to 8 bits: integers of 8 bits are
+// computed in 32 bits.
 func (n *Node) Cut() bool { return n.Type == U8 && n.Op != OpSelect && n.Op != OpCast }
 
 // Function returns the function of a fold on the bits of two elements.

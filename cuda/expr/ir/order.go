@@ -32,10 +32,11 @@ const (
 	ScanFanout = 32
 )
 
-// RunRows is the order of sums of rows, as in package consensus/fusion. Rows are cut into runs of 128.
-// The rows of a run are added one by one, from +0; a term of x' g is a fused multiplication and
-// addition. The sums of the runs are rows again, which are cut and added in the same way until one
-// is left. The sum of no row is +0. A sum by index has the rows of its index alone, in their order.
+// RunRows is the order of sums of rows, as in package consensus/fusion. Rows are cut into runs of
+// 128. The rows of a run are added one by one, from +0; a term of x' g is a fused multiplication
+// and addition. The sums of the runs are rows again, which are cut and added in the same way until
+// one is left. The sum of no row is +0. A sum by index has the rows of its index alone, in their
+// order.
 const RunRows = 128
 
 // Identity returns the bits of the element that changes nothing when it is folded: for sums of

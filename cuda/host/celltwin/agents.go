@@ -106,14 +106,15 @@ type agentCell interface {
 	// for.
 	step(page, at int) int
 	// stepMany steps the first agents from index at on, several at a time and each a number of times,
-	// and sets the candidates that they vote for after that, or kernels.AgentNoVote. It returns how many of
-	// the agents of best it has stepped; step is for the others. Steps are 0 in a measurement alone.
+	// and sets the candidates that they vote for after that, or kernels.AgentNoVote. It returns how
+	// many of the agents of best it has stepped; step is for the others. Steps are 0 in a measurement
+	// alone.
 	stepMany(page, at, steps int, best []byte) int
 }
 
 // agentTick is the twin of tick in agents.cuh: each block steps all agents of its share of the
-// groups, and the last one publishes the sums. Agents hear their group by told if it is not nil, and
-// make one step.
+// groups, and the last one publishes the sums. Agents hear their group by told if it is not nil,
+// and make one step.
 func agentTick(b *twins.Block, a *kernels.TickingBound, open func(*agentSwarm, []uint32) agentCell, told *telling) {
 	s := openAgents(&a.PagedBound, a.Groups, nil)
 	cell, steps, scratch, result := open(s, a.Table), a.Steps, a.Scratch, a.Result

@@ -33,8 +33,8 @@ const (
 // spread. Level and spread are robust: a feature further than clip spreads away counts as that far.
 // All slices have one element a feature.
 //
-// Features are float64. What the front sees of one is a float32: how far it is above its offset. So a
-// small change of a large number, as of a counter, is not lost.
+// Features are float64. What the front sees of one is a float32: how far it is above its offset. So
+// a small change of a large number, as of a counter, is not lost.
 type front struct {
 	offset        []int64
 	above         []float32
@@ -127,8 +127,8 @@ func project(direction []float32, A int, x []float32) float32 {
 	return sum
 }
 
-// projectAll sets views to what project returns for each agent. directions has a row of len(views) for
-// each feature.
+// projectAll sets views to what project returns for each agent. directions has a row of len(views)
+// for each feature.
 func projectAll(views, directions, x []float32) {
 	A := len(views)
 	clear(views)
@@ -159,9 +159,9 @@ func projectViews(to *[views][]float32, directions []float32, of *[views][]float
 
 // habits are a group's memory of what is usual at a time of the day, and of what the hour of the
 // week adds to that, in spreads. A visit of a slot is the observations of one half hour, or of one
-// hour. A habit is a mean of finished visits, so it does not move while agents look at it. Agents see
-// nothing in a slot without a finished visit. A stream whose times do not move has one visit, which
-// never ends, and no habits.
+// hour. A habit is a mean of finished visits, so it does not move while agents look at it. Agents
+// see nothing in a slot without a finished visit. A stream whose times do not move has one visit,
+// which never ends, and no habits.
 type habits struct {
 	day, week         []float32 // [I*slots]
 	daySeen, weekSeen []uint32  // [slots]: finished visits
@@ -193,8 +193,8 @@ const (
 	worthGain  = 10
 )
 
-// recall ends the visits that are over at time t, in unix nanoseconds, and finds the habits of t. It
-// reads slots from the page of the group if it needs to.
+// recall ends the visits that are over at time t, in unix nanoseconds, and finds the habits of t.
+// It reads slots from the page of the group if it needs to.
 func (h *habits) recall(o *observation, t int64, first bool, rate float32) {
 	half := halfOf(t)
 	if first {
@@ -228,8 +228,8 @@ func (h *habits) recall(o *observation, t int64, first bool, rate float32) {
 	}
 }
 
-// endVisit moves the habit of a slot, whose elements are slots apart, towards the mean of a visit, and
-// clears the mean.
+// endVisit moves the habit of a slot, whose elements are slots apart, towards the mean of a visit,
+// and clears the mean.
 func endVisit(habit []float32, slots int, visit []float32, rate float32) {
 	for i, mean := range visit {
 		habit[i*slots] += float32(rate * (mean - habit[i*slots]))

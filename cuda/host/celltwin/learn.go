@@ -8,7 +8,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/fmath"
 )
 
-// agentLearn is the twin of agent_learn.cu: it merges values into the copies of nodes that groups have.
+// agentLearn is the twin of agent_learn.cu: it merges values into the copies of nodes that groups
+// have.
 func agentLearn(b *twins.Block, a *kernels.AgentLearnBound) {
 	s := openAgents(&a.PagedBound, a.Groups, a.Host)
 	width, merge, rate := int(a.Width), a.Merge, math.Float32frombits(a.Rate)

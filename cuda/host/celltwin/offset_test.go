@@ -12,8 +12,8 @@ import (
 )
 
 // TestOffset: a change of one unit is seen on a base of 1e15 as on a base of 0: decisions are the
-// same, and scores but for what the fraction of the first value makes. A base that is no whole number
-// has an offset too.
+// same, and scores but for what the fraction of the first value makes. A base that is no whole
+// number has an offset too.
 func TestOffset(t *testing.T) {
 	for _, cell := range cells.Names() {
 		if c, _ := cells.Lookup(cell); c.Kernel == "" {
@@ -60,8 +60,8 @@ func TestOffset(t *testing.T) {
 	}
 }
 
-// TestOffsetFollows: a counter that grows far beyond its first value, is reset, or wraps, and a first
-// value that is an outlier, leave an entity that sees a change of one unit again.
+// TestOffsetFollows: a counter that grows far beyond its first value, is reset, or wraps, and a
+// first value that is an outlier, leave an entity that sees a change of one unit again.
 func TestOffsetFollows(t *testing.T) {
 	const n = 60_000
 	for _, way := range []struct {

@@ -306,8 +306,8 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 	o.out.rounds[n] = electRound(round, seen)
 }
 
-// collect sets byBin to the weights of the agents by the bin of their surprise of kind k, and returns
-// the highest bin.
+// collect sets byBin to the weights of the agents by the bin of their surprise of kind k, and
+// returns the highest bin.
 func (g *predictorGroup) collect(k int) uint32 {
 	by, top := &g.byBin[k], uint32(0)
 	clear(by[:])

@@ -100,8 +100,8 @@ func (g *ratioGroup) vote(o *observation, n int, round *uint64, seen uint64) {
 		suspicious = surpriseBin(o.float(kernels.LeakySuspicious))
 		anomalous = surpriseBin(o.float(kernels.LeakyAnomalous))
 	}
-	// A group that has seen too little to be warm votes normal. The agent with the highest bin leads, of
-	// several the first.
+	// A group that has seen too little to be warm votes normal. The agent with the highest bin leads,
+	// of several the first.
 	clear(g.byBin[:])
 	leader, top := 0, g.bins[0]
 	for i, bin := range g.bins {

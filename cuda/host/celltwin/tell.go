@@ -28,8 +28,9 @@ type telling struct {
 	nodeOf                        []uint32 // by group
 }
 
-// agentTold is the twin of gru_tick.cu for agents that hear their group: a tick, before which the inputs
-// that are heard are put into the rows of agents, and after which the rows have again what they held.
+// agentTold is the twin of gru_tick.cu for agents that hear their group: a tick, before which the
+// inputs that are heard are put into the rows of agents, and after which the rows have again what
+// they held.
 func agentTold(b *twins.Block, a *kernels.ToldBound, class int, elem kernels.Elem) {
 	t := telling{
 		s: openAgents(&a.PagedBound, a.Groups, nil), decision: int(a.Decision), node: int(a.Node), width: int(a.Width),
@@ -49,7 +50,8 @@ func agentTold(b *twins.Block, a *kernels.ToldBound, class int, elem kernels.Ele
 	}, &t)
 }
 
-// heard returns the numbers of the inputs that are heard, from 0 on: the decision, and then the node.
+// heard returns the numbers of the inputs that are heard, from 0 on: the decision, and then the
+// node.
 func (t *telling) heard() (inputs []int) {
 	if t.decision > 0 {
 		inputs = append(inputs, t.decision-1)
@@ -114,8 +116,8 @@ func (t *telling) update(g int) []float32 {
 	return node
 }
 
-// mergeNode updates a node by the sums of its units, or the largest of each, and the number of agents or
-// their weights. merged says that it was updated before.
+// mergeNode updates a node by the sums of its units, or the largest of each, and the number of
+// agents or their weights. merged says that it was updated before.
 func mergeNode(node []float32, sums []int64, n uint64, merge uint32, rate float32, merged bool) {
 	for k := range node {
 		v := float32(float64(sums[k]) / (float64(n) * (1 << kernels.AgentUnitBits)))
@@ -203,7 +205,8 @@ func (t *telling) weight(units, node []float32) int64 {
 	return max(1, int64(math.RoundToEven(float64(e)*(1<<kernels.AgentWeightBits))))
 }
 
-// addAlone adds each agent of a group to the sums of its own node, of an entry behind the present one.
+// addAlone adds each agent of a group to the sums of its own node, of an entry behind the present
+// one.
 func (t *telling) addAlone(g, behind int) {
 	units := make([]float32, t.width)
 	for a := range t.s.agents {
@@ -238,8 +241,8 @@ func (t *telling) merged(to *uint64, v int64) {
 	}
 }
 
-// sums returns the sums that a group updates its node by, or the largest of each, and the number of agents
-// in them.
+// sums returns the sums that a group updates its node by, or the largest of each, and the number of
+// agents in them.
 func (t *telling) sums(g int) (sums []int64, n uint64) {
 	if t.nodes > 0 {
 		from := t.total(g, 0)
@@ -276,8 +279,8 @@ func (t *telling) begin(b *twins.Block) {
 	clear(t.totals[uint64((t.turn+2)%3)*all:][first:end])
 }
 
-// addTotal adds the units of a group to the sums of its node, of an entry behind the present one. Other
-// blocks add at the same time.
+// addTotal adds the units of a group to the sums of its node, of an entry behind the present one.
+// Other blocks add at the same time.
 func (t *telling) addTotal(g, behind int) {
 	if t.node == 0 {
 		return
@@ -297,8 +300,8 @@ func (t *telling) addTotal(g, behind int) {
 	atomic.AddUint64(&to[t.width], uint64(n))
 }
 
-// add returns the sums of the units of the agents of a group that have stepped and are finite, or the
-// largest of each; how many they are; and whether all are finite.
+// add returns the sums of the units of the agents of a group that have stepped and are finite, or
+// the largest of each; how many they are; and whether all are finite.
 func (t *telling) add(g int) (sums []int32, n int32, finite bool) {
 	s := t.s
 	sums, finite = make([]int32, kernels.AgentMostNode), true

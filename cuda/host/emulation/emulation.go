@@ -61,8 +61,8 @@ func Compile(t testing.TB, program string, source kernels.Source, options ...str
 	}, parts...)
 }
 
-// sourceOf returns the text of a program of testdata, with the text of the fibers before it and the texts
-// that it includes.
+// sourceOf returns the text of a program of testdata, with the text of the fibers before it and the
+// texts that it includes.
 func sourceOf(t testing.TB, program string) string {
 	t.Helper()
 	text := strings.ReplaceAll(testkit.ReadFile(t, programs, "testdata/"+program), "#include \"launch.hpp\"\n",

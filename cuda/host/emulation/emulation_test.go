@@ -38,8 +38,8 @@ func TestLaunch(t *testing.T) {
 	}
 }
 
-// TestBarriers: a kernel that exchanges values through shared memory is right with a barrier and wrong
-// without one, and a barrier that some threads miss ends the program.
+// TestBarriers: a kernel that exchanges values through shared memory is right with a barrier and
+// wrong without one, and a barrier that some threads miss ends the program.
 func TestBarriers(t *testing.T) {
 	const threads = 96
 	source := func(name, barrier string) kernels.Source {

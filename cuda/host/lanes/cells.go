@@ -16,8 +16,8 @@ const (
 	ArgAdaptDecay
 )
 
-// Views of an observation by an agent: the value, and for the predictor the one before and the habits
-// of the time of day and of the hour of the week.
+// Views of an observation by an agent: the value, and for the predictor the one before and the
+// habits of the time of day and of the hour of the week.
 const (
 	ViewValue = iota
 	ViewLast

@@ -1,6 +1,7 @@
-// Package lanes steps several agents at a time with the vector instructions of the processor, with the
-// bits of package fmath: recurrent units and leaky integrators of agent-addressed swarms (GRU, Leaky),
-// the agents of a group (Group), whose routines internal/stepgen writes, and sums of products (AddProduct).
+// Package lanes steps several agents at a time with the vector instructions of the processor, with
+// the bits of package fmath: recurrent units and leaky integrators of agent-addressed swarms (GRU,
+// Leaky), the agents of a group (Group), whose routines internal/stepgen writes, and sums of
+// products (AddProduct).
 //
 // Recurrent units are stepped by sixteen. A value of these agents is a row of Width numbers, one of
 // each agent, and values follow each other: value k of agent a is at k*Width + a. Numbers of fixed

@@ -31,9 +31,9 @@ type leakyCall struct {
 }
 
 // Step steps agents a number of times, 1 or more: input has the current and the gain of each,
-// potential and trace one number of each. It sets spikes to 1 for those whose last step was a spike,
-// else to 0, and returns how many of them it has stepped: a multiple of 8, 0 where the processor has
-// not the instructions.
+// potential and trace one number of each. It sets spikes to 1 for those whose last step was a
+// spike, else to 0, and returns how many of them it has stepped: a multiple of 8, 0 where the
+// processor has not the instructions.
 func (l *Leaky) Step(input, potential, trace []float32, steps int, spikes []byte) int {
 	n := len(spikes) &^ 7
 	if n == 0 || !Available() {

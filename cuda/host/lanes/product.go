@@ -6,7 +6,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/fmath"
 )
 
-// ProductRows and ProductColumns are the sums that AddProduct makes together: as many as the registers hold.
+// ProductRows and ProductColumns are the sums that AddProduct makes together: as many as the
+// registers hold.
 const (
 	ProductRows    = 4
 	ProductColumns = 16
@@ -20,9 +21,9 @@ type productCall struct {
 	step  int            // 32, bytes
 }
 
-// AddProduct adds a product of two matrices to ProductRows rows of ProductColumns sums, which begin step numbers
-// after each other. a has ProductRows numbers for each term and b ProductColumns. Terms are added in their
-// order, each rounded once, with the same bits on every processor.
+// AddProduct adds a product of two matrices to ProductRows rows of ProductColumns sums, which begin
+// step numbers after each other. a has ProductRows numbers for each term and b ProductColumns.
+// Terms are added in their order, each rounded once, with the same bits on every processor.
 func AddProduct(a, b, sums []float32, step int) {
 	terms := len(a) / ProductRows
 	if terms == 0 {

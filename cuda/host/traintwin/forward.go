@@ -24,8 +24,8 @@ func init() {
 // unitScale is the scale of units as numbers.
 const unitScale = 1 << kernels.AgentUnitBits
 
-// pairs calls f with two agents of the block's share at a time, the longer of their lengths and the number
-// of the agents, which is 2 but for the last one.
+// pairs calls f with two agents of the block's share at a time, the longer of their lengths and the
+// number of the agents, which is 2 but for the last one.
 func pairs(b *twins.Block, agents uint32, lengths []uint32, f func(first, count, moments int)) {
 	from, to := b.Part((uint64(agents) + 1) / 2)
 	for ; from < to; from++ {
@@ -185,8 +185,8 @@ func (w *backWork) moment(t, first, count int) {
 	}
 }
 
-// gradients returns the numbers of the gradients of the gates r, z, n, and of the units' part of n, and
-// sets dh to its product with z.
+// gradients returns the numbers of the gradients of the gates r, z, n, and of the units' part of n,
+// and sets dh to its product with z.
 func (w *backWork) gradients(g gate, dh *float32, before, scale float32, most *uint32) (numbers [4]int32) {
 	m := float32(g.m * w.unit)
 	keep := 1 - g.z

@@ -1,5 +1,5 @@
-// Package traintwin has the Go twins of the kernels that train (cuda/kernels/trainset). RFC 0073 says
-// what each rounds and in which order it adds.
+// Package traintwin has the Go twins of the kernels that train (cuda/kernels/trainset). RFC 0073
+// says what each rounds and in which order it adds.
 package traintwin
 
 import (
@@ -16,8 +16,8 @@ func parts(number int32) (high, low int64) {
 	return int64(h), int64(number - 256*h)
 }
 
-// round returns the number of v, which is less than 2^15 - 128 of either sign: the last bits of a float32
-// of 1.5 * 2^23 and more are an integer.
+// round returns the number of v, which is less than 2^15 - 128 of either sign: the last bits of a
+// float32 of 1.5 * 2^23 and more are an integer.
 func round(v, scale float32) int32 {
 	return int32(int16(math.Float32bits(fmath.FMA(v, scale, 3<<22))))
 }
@@ -25,8 +25,9 @@ func round(v, scale float32) int32 {
 // power returns 2^e; e is the exponent of a normal float32.
 func power(e int) float32 { return math.Float32frombits(uint32(e+127) << 23) }
 
-// two are values of two agents in one word: sums of products of both take one multiplication. The value
-// of the second agent is above bit 32; sums of either agent are less than 2^31 of either sign.
+// two are values of two agents in one word: sums of products of both take one multiplication. The
+// value of the second agent is above bit 32; sums of either agent are less than 2^31 of either
+// sign.
 type two = int64
 
 func join(first, second int64) two { return first + second<<32 }

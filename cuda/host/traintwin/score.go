@@ -50,8 +50,8 @@ type scoreWork struct {
 	elements int
 	sums     []uint64 // nil: the block adds to the sums of all
 	loss     uint64
-	// Of each candidate: the logit, how far it is below the largest one, and the probability. With items
-	// there is one. total is the sum that probabilities are parts of.
+	// Of each candidate: the logit, how far it is below the largest one, and the probability. With
+	// items there is one. total is the sum that probabilities are parts of.
 	logits, below, probabilities [kernels.AgentMostCandidates]float32
 	total                        float32
 }

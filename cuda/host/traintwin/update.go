@@ -181,8 +181,8 @@ func weightOf(p place, v float32) float32 {
 	return v
 }
 
-// biasOf is bias i, 0 to 3, of unit j: of the gates r and z, and of the inputs' and the units' part of n.
-// biases are [2][3][P].
+// biasOf is bias i, 0 to 3, of unit j: of the gates r and z, and of the inputs' and the units' part
+// of n. biases are [2][3][P].
 func biasOf(biases []float32, class, i, j int) float64 {
 	input := func(gate int) float64 { return float64(biases[gate*class+j]) }
 	hidden := func(gate int) float64 { return float64(biases[(3+gate)*class+j]) }
@@ -243,8 +243,8 @@ func raise(to *uint32, v uint32) {
 	}
 }
 
-// scaleOf is the exponent of weights and biases with these maxima, as bits of float32. Weights that are
-// not finite have the least one.
+// scaleOf is the exponent of weights and biases with these maxima, as bits of float32. Weights that
+// are not finite have the least one.
 func scaleOf(weight, bias uint32, mostWeight, mostBias float64) int {
 	s := kernels.AgentMostScale
 	for s > trainset.LeastScale && (math.Ldexp(float64(math.Float32frombits(weight)), s) > mostWeight ||

@@ -72,8 +72,8 @@ func part[T any](all []T, span []uint64) []T {
 	return all[span[arrayset.SpanFirst]:][:span[arrayset.SpanCount]]
 }
 
-// stats is the twin of stats.cu. The type of the elements decides what the third and the fourth word
-// of a result are; the switch is on constants of the instance.
+// stats is the twin of stats.cu. The type of the elements decides what the third and the fourth
+// word of a result are; the switch is on constants of the instance.
 func stats[T number, K key](b *Block, a *arrayset.StatsBound, keyOf func(T) K) {
 	in := device.Of[T](a.In)
 	var zero T
@@ -109,8 +109,8 @@ func stats[T number, K key](b *Block, a *arrayset.StatsBound, keyOf func(T) K) {
 // nan is the NaN of all sums.
 const nan = 0x7ff8000000000001
 
-// sumArray is the twin of sum.cu. Its order of additions is the one that the kernel documents, so the bits
-// are the same.
+// sumArray is the twin of sum.cu. Its order of additions is the one that the kernel documents, so
+// the bits are the same.
 func sumArray[T float32 | float64](b *Block, a *arrayset.SumBound) {
 	in, out := device.Of[T](a.In), device.Of[uint64](device.Bytes(a.Out))
 	spans(b, a.Spans, a.N, arrayset.SpanWords, func(s int, span []uint64) {
@@ -246,8 +246,8 @@ func arrayStarts(b *Block, a *arrayset.StartsBound) {
 	}
 }
 
-// scatter is the twin of scatter.cu. It moves the keys of a tile one after the other, so keys of one
-// digit keep their order, for which the kernel ranks them.
+// scatter is the twin of scatter.cu. It moves the keys of a tile one after the other, so keys of
+// one digit keep their order, for which the kernel ranks them.
 func scatter[K key](b *Block, a *arrayset.ScatterBound) {
 	keys, keysOut, n, share, tiles := device.Of[K](a.Keys), device.Of[K](a.KeysOut), a.N, a.Share, uint64(a.Tiles)
 	for t := uint64(b.Index); t < tiles; t += uint64(b.Grid) {
@@ -274,8 +274,8 @@ func gatherArray[K key](b *Block, a *arrayset.GatherBound) {
 	})
 }
 
-// foldArray is the twin of fold.cu. The sum is stored when all arrays are read, because out may be the
-// first of them.
+// foldArray is the twin of fold.cu. The sum is stored when all arrays are read, because out may be
+// the first of them.
 func foldArray[T number](b *Block, a *arrayset.FoldBound) {
 	in, out, stride, arrays := device.Of[T](a.In), device.Of[T](a.Out), a.Stride, uint64(a.Arrays)
 	var zero T

@@ -33,8 +33,8 @@ func (p *people) word(id, part, n int) uint32 {
 	return kernels.Philox(p.key, [4]uint32{uint32(n / 4), uint32(p.first + id), p.tick, uint32(part + 1)})[n%4]
 }
 
-// infected reports whether the agent is infected: it tries its links one by one. A draw says how many
-// trials fail before one that succeeds, so that trials of all links are known from few draws.
+// infected reports whether the agent is infected: it tries its links one by one. A draw says how
+// many trials fail before one that succeeds, so that trials of all links are known from few draws.
 func (p *people) infected(id int) bool {
 	for part := 0; part*graphset.Part < len(p.met[id]); part++ {
 		drawn := 0

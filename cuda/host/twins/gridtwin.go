@@ -91,7 +91,8 @@ func life(b *Block, a *gridset.LifeBound) {
 	}
 }
 
-// lives has the next state of a cell by its state and the sum of its own and its neighbours' states.
+// lives has the next state of a cell by its state and the sum of its own and its neighbours'
+// states.
 var lives = [2][16]byte{0: {3: 1}, 1: {3: 1, 4: 1}}
 
 func set(b *Block, a *gridset.CellsBound) {

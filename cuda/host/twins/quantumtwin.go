@@ -19,7 +19,8 @@ func init() {
 	Register(quantumset.Expect, stateExpect)
 }
 
-// amplitude is a complex number as kernels have it. Go's complex64 may be computed in another order.
+// amplitude is a complex number as kernels have it. Go's complex64 may be computed in another
+// order.
 type amplitude struct{ re, im float32 }
 
 func times(m, a amplitude) amplitude {
@@ -37,8 +38,8 @@ func timesPlus(m, a, b amplitude) amplitude {
 	}
 }
 
-// weight returns |a|^2 as an integer of scale quantumset.WeightScale. The squares are exact, and their
-// sum is rounded once.
+// weight returns |a|^2 as an integer of scale quantumset.WeightScale. The squares are exact, and
+// their sum is rounded once.
 func (a amplitude) weight() uint64 {
 	return uint64((float64(a.re)*float64(a.re) + float64(a.im)*float64(a.im)) * quantumset.WeightScale)
 }
@@ -65,8 +66,8 @@ func stateWeight(b *Block, a *quantumset.WeightBound) {
 	}
 }
 
-// stateSample is the twin of sample.cu. It makes the shots of a block in the order of their places, so
-// that it adds up a run once for all of its shots.
+// stateSample is the twin of sample.cu. It makes the shots of a block in the order of their places,
+// so that it adds up a run once for all of its shots.
 func stateSample(b *Block, a *quantumset.SampleBound) {
 	type draw struct {
 		target uint64

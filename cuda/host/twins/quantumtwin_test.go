@@ -35,7 +35,8 @@ func TestQuantumKernelsOnTheCPU(t *testing.T) {
 	}.Test(t)
 }
 
-// TestWholeTilesOnTheCPU has a thread for each set of held amplitudes, which then stay in registers between phases.
+// TestWholeTilesOnTheCPU has a thread for each set of held amplitudes, which then stay in registers
+// between phases.
 func TestWholeTilesOnTheCPU(t *testing.T) {
 	launches.Texts{
 		Kernels: []string{quantumset.Tile}, Random: launches.RandomQuantum, Count: testkit.Of(40, 12),

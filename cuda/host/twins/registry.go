@@ -57,8 +57,8 @@ type launch[A any] struct {
 
 func (l *launch[A]) Run(b *Block) { l.run(b, &l.args) }
 
-// Of returns a twin. run does the work of one block, with the arguments of the launch, which it must
-// not change.
+// Of returns a twin. run does the work of one block, with the arguments of the launch, which it
+// must not change.
 func Of[A any, P kernels.Bound[A]](run func(b *Block, args *A)) *Twin {
 	return &Twin{P(nil).Signature(), func(values []kernels.Value) Launch {
 		l := &launch[A]{run: run}

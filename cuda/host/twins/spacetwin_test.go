@@ -33,8 +33,8 @@ type outcome struct {
 	tally                 []uint64
 }
 
-// launchOf returns the agents of a launch of Boids, one of Nearest, or Circles, and its outcome. after is
-// nil before the launch.
+// launchOf returns the agents of a launch of Boids, one of Nearest, or Circles, and its outcome.
+// after is nil before the launch.
 func launchOf(a *launches.Arrays, kernel string, after [][]byte) (l launch, o outcome) {
 	var sorted []uint32
 	var where *spaceset.NearBound
@@ -62,8 +62,9 @@ func launchOf(a *launches.Arrays, kernel string, after [][]byte) (l launch, o ou
 	return l, o
 }
 
-// apart returns the way from agent i to agent j on each axis, in steps and in radii, and its square. In a
-// box that is not periodic it is the plain difference, and in one that is, the shorter way around.
+// apart returns the way from agent i to agent j on each axis, in steps and in radii, and its
+// square. In a box that is not periodic it is the plain difference, and in one that is, the shorter
+// way around.
 func (l launch) apart(i, j int) (steps [3]int64, radii [3]float32, square float32) {
 	for k := range 3 {
 		steps[k] = int64(l.positions[j][k]) - int64(l.positions[i][k])
@@ -127,8 +128,8 @@ func (l launch) stepCircles() (positions [][4]uint32, near []byte) {
 	return positions, near
 }
 
-// heard returns the agents that boid i hears: all that are near, or the nearest of them. tie says that
-// another one is as far away as the last of these.
+// heard returns the agents that boid i hears: all that are near, or the nearest of them. tie says
+// that another one is as far away as the last of these.
 func (l launch) heard(i int) (all []int, tie bool) {
 	var squares []float32
 	for j := range l.positions {
@@ -261,7 +262,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestSine: the polynomial is within 4e-6 of the function, and of its values at the ends and the middle.
+// TestSine: the polynomial is within 4e-6 of the function, and of its values at the ends and the
+// middle.
 func TestSine(t *testing.T) {
 	for i := range 10001 {
 		q := float64(float32(float64(i) / 10000))
@@ -279,8 +281,8 @@ func TestSine(t *testing.T) {
 	}
 }
 
-// TestPlace: first positions are uniform in the box, velocities within their bounds on both sides of 0,
-// and another seed gives others.
+// TestPlace: first positions are uniform in the box, velocities within their bounds on both sides
+// of 0, and another seed gives others.
 func TestPlace(t *testing.T) {
 	ref := launches.Reference(t)
 	const agents, most = 20_000, 1000

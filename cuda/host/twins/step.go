@@ -37,8 +37,8 @@ func nearOf(sorted []uint32, a *spaceset.NearBound) *near {
 	}
 }
 
-// offset returns the distance of agent j from a position on each axis, in steps and in radii, and the
-// square of the distance.
+// offset returns the distance of agent j from a position on each axis, in steps and in radii, and
+// the square of the distance.
 func (n *near) offset(p *[3]uint32, j uint32) (steps [3]int32, radii [3]float32, square float32) {
 	o := n.positions[4*uint64(j):][:3]
 	for k := range 3 {
@@ -63,8 +63,8 @@ func (n *near) beside(b uint32, d, axis int) (other uint32, ok bool) {
 	return uint32((at + all) % all), n.periodic || at >= 0 && at < all
 }
 
-// each calls f for the agents of the bins around a position that are nearer than a radius. The agent
-// that is there is one of them.
+// each calls f for the agents of the bins around a position that are nearer than a radius. The
+// agent that is there is one of them.
 func (n *near) each(p *[3]uint32, _ uint32, f func(j uint32)) {
 	at := n.bins.of(p[:])
 	for dz := -1; dz <= 1; dz++ {
@@ -111,8 +111,8 @@ type neighbour struct {
 	id, at uint32  // its number, and its place in the list
 }
 
-// before reports whether an agent is nearer than another one. Of two at the same distance it is the one
-// with the smaller number.
+// before reports whether an agent is nearer than another one. Of two at the same distance it is the
+// one with the smaller number.
 func (n neighbour) before(o neighbour) bool {
 	return n.square < o.square || n.square == o.square && n.id < o.id
 }
@@ -138,8 +138,8 @@ func (l *nearest) each(n *near, p *[3]uint32, own uint32, f func(j uint32)) {
 	}
 }
 
-// moved returns a position after a number of steps. In a box that is not periodic it bounces off the
-// walls, which turned reports, or stops there.
+// moved returns a position after a number of steps. In a box that is not periodic it bounces off
+// the walls, which turned reports, or stops there.
 func (n *near) moved(position uint32, by int32, bounce bool) (to uint32, turned bool) {
 	at := int64(position) + int64(by)
 	switch {
@@ -169,8 +169,8 @@ type seen struct {
 	offsets, speeds, separates [3]int64
 }
 
-// boids is the twin of boids.cu and nearest.cu. each calls f for the agents that agent own of the list
-// hears, and perhaps for itself.
+// boids is the twin of boids.cu and nearest.cu. each calls f for the agents that agent own of the
+// list hears, and perhaps for itself.
 func boids(b *Block, a *spaceset.SteeredBound,
 	each func(n *near, p *[3]uint32, own uint32, f func(j uint32)),
 ) {

@@ -34,8 +34,8 @@ func init() {
 	Register(swarmset.Bids, bids)
 }
 
-// markObservation is the twin of mark.cu. An atomic operation decides which observation of an agent is the
-// first, as on a GPU; the number of the others does not depend on it.
+// markObservation is the twin of mark.cu. An atomic operation decides which observation of an agent
+// is the first, as on a GPU; the number of the others does not depend on it.
 func markObservation(b *Block, a *swarmset.MarkBound) {
 	first, end := b.Part(uint64(a.N))
 	for _, id := range a.IDs[first:end] {
@@ -79,7 +79,8 @@ func (s swarm) page(agent int) (page []byte, at int) {
 	return s.Pages[uint64(frame)*s.PageBytes:][:s.PageBytes], agent % per
 }
 
-// vote returns the vote of an agent, its candidate plus one; 0: it has none, or its page is not there.
+// vote returns the vote of an agent, its candidate plus one; 0: it has none, or its page is not
+// there.
 func (s swarm) vote(agent int) byte {
 	page, at := s.page(agent)
 	if page == nil {

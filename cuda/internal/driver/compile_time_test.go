@@ -71,8 +71,8 @@ func TestCompileAtOnce(t *testing.T) {
 	}
 }
 
-// TestCompileTimes prints how long the compiler takes for kernels of expressions, with the options of
-// the driver and with others.
+// TestCompileTimes prints how long the compiler takes for kernels of expressions, with the options
+// of the driver and with others.
 func TestCompileTimes(t *testing.T) {
 	d := openGPU(t, Options{})
 	defer closeGPU(t, d)

@@ -22,10 +22,12 @@ var (
 	errDamaged = errors.New("entry is corrupt")
 )
 
-// entryMagic starts every entry; its number changes with the format, so that old entries are recompiled.
+// entryMagic starts every entry; its number changes with the format, so that old entries are
+// recompiled.
 const entryMagic = "exocubin1\n"
 
-// entryHeader is the entryMagic, the length as uint64 little-endian, and the SHA-256 of the content.
+// entryHeader is the entryMagic, the length as uint64 little-endian, and the SHA-256 of the
+// content.
 const entryHeader = len(entryMagic) + 8 + sha256.Size
 
 // entryMax bounds what Get reads: far over any cubin, far under what a damaged length could ask
@@ -36,10 +38,10 @@ const entryMax = 64 << 20
 const tempAge = time.Hour
 
 // cubinCache keeps compiled kernels in a directory that several processes may share. An entry is
-// written to a temporary file and renamed into place, so a reader sees a whole entry or none. A writer
-// that is killed leaves only the temporary file, which a later openCache removes. Each entry carries its
-// length and digest. Get reports damage as errDamaged, and the next Put replaces the entry. Methods may
-// be called concurrently. A nil cubinCache is always empty.
+// written to a temporary file and renamed into place, so a reader sees a whole entry or none. A
+// writer that is killed leaves only the temporary file, which a later openCache removes. Each entry
+// carries its length and digest. Get reports damage as errDamaged, and the next Put replaces the
+// entry. Methods may be called concurrently. A nil cubinCache is always empty.
 type cubinCache struct {
 	dir string
 }
@@ -67,8 +69,8 @@ func openCache(dir string) (*cubinCache, error) {
 	return &cubinCache{dir: dir}, nil
 }
 
-// cubinKey names the entry of everything that decides what the compiler gives: source, options, chip and
-// versions.
+// cubinKey names the entry of everything that decides what the compiler gives: source, options,
+// chip and versions.
 func cubinKey(parts ...string) string {
 	h := sha256.New()
 	var size [8]byte

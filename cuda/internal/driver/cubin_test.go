@@ -52,7 +52,8 @@ func TestCacheKeySeparatesParts(t *testing.T) {
 	}
 }
 
-// TestCacheDamageIsFound: every cut and every flipped byte of an entry is found, and Put repairs it.
+// TestCacheDamageIsFound: every cut and every flipped byte of an entry is found, and Put repairs
+// it.
 func TestCacheDamageIsFound(t *testing.T) {
 	dir := t.TempDir()
 	c := testCache(t, dir)
@@ -108,8 +109,8 @@ func TestCacheOldTemporaryFilesGo(t *testing.T) {
 	}
 }
 
-// TestCacheProcesses: processes that write and read the same keys, and are killed in the middle, never
-// see a broken entry.
+// TestCacheProcesses: processes that write and read the same keys, and are killed in the middle,
+// never see a broken entry.
 func TestCacheProcesses(t *testing.T) {
 	if dir := os.Getenv("CUBIN_TEST_DIR"); dir != "" {
 		c := testCache(t, dir)

@@ -69,8 +69,8 @@ func TestLargestBlock(t *testing.T) {
 	t.Logf("%.2f GiB of %.2f free", float64(size)/(1<<30), float64(free)/(1<<30))
 }
 
-// TestMemoryQuery: Memory and nvidia-smi see the same card: its size, and a buffer come and go. Other
-// processes may use the card, so the two are compared within 256 MiB.
+// TestMemoryQuery: Memory and nvidia-smi see the same card: its size, and a buffer come and go.
+// Other processes may use the card, so the two are compared within 256 MiB.
 func TestMemoryQuery(t *testing.T) {
 	if _, err := exec.LookPath("nvidia-smi"); err != nil {
 		t.Skip("no nvidia-smi to compare with")

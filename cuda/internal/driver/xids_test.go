@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestXidLog: every reader gets all Xids, a code that comes again is one of the codes and two of the
-// counts, and an old one is in the counts alone.
+// TestXidLog: every reader gets all Xids, a code that comes again is one of the codes and two of
+// the counts, and an old one is in the counts alone.
 func TestXidLog(t *testing.T) {
 	var x xidLog
 	now := time.Now()

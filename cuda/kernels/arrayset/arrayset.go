@@ -1,5 +1,5 @@
-// Package arrayset has the kernels that reduce, count and sort arrays. Importing it adds them to the
-// set of package kernels. Package arrays is their Go API, and cuda/host/twins has their twins.
+// Package arrayset has the kernels that reduce, count and sort arrays. Importing it adds them to
+// the set of package kernels. Package arrays is their Go API, and cuda/host/twins has their twins.
 //
 // A launch works on spans, which are parts of one or many arrays in one buffer, so that one launch
 // serves many small arrays as well as one large one.

@@ -20,23 +20,23 @@ import (
 
 // The names of the kernels.
 const (
-	// Links makes the links of a generated graph: degree of each agent, 1 or more. Link k of an agent goes
-	// to the agent at the distance k/2+1 on the ring of all, ahead if k is even and behind if it is odd,
-	// unless a draw below rewire, up to 2^32, replaces it by one to a random other agent. There are 2
-	// agents or more, unless rewire is 0.
+	// Links makes the links of a generated graph: degree of each agent, 1 or more. Link k of an agent
+	// goes to the agent at the distance k/2+1 on the ring of all, ahead if k is even and behind if it
+	// is odd, unless a draw below rewire, up to 2^32, replaces it by one to a random other agent.
+	// There are 2 agents or more, unless rewire is 0.
 	Links = "graph_links"
 	// Mark makes bit id%32 of word id/32 of bits 1 if agent id is in the state, and else 0.
 	Mark = "graph_mark"
-	// SIR makes a tick of an epidemic. An infected agent recovers with the chance recovery. A susceptible
-	// one is infected if one of the trials of its links succeeds at an agent whose bit in infected is 1,
-	// and at weights of the link, in 2^-16, if weighted is 1. misses[k] is the chance that k+1 trials
-	// fail. next gets the bits of those who are infected then. Draws depend on the keys, the tick and the
-	// agent. If count is 1, the agents in each state are added to tally. A launch is about the agents from
-	// first_id on, a multiple of 128: pages, next and rows are theirs, and infected and columns are about
-	// all.
+	// SIR makes a tick of an epidemic. An infected agent recovers with the chance recovery. A
+	// susceptible one is infected if one of the trials of its links succeeds at an agent whose bit in
+	// infected is 1, and at weights of the link, in 2^-16, if weighted is 1. misses[k] is the chance
+	// that k+1 trials fail. next gets the bits of those who are infected then. Draws depend on the
+	// keys, the tick and the agent. If count is 1, the agents in each state are added to tally. A
+	// launch is about the agents from first_id on, a multiple of 128: pages, next and rows are theirs,
+	// and infected and columns are about all.
 	SIR = "graph_sir"
-	// Rounds writes the number of ticks of each group. The word of a group stands at offset of its page,
-	// and slots is the groups of a page.
+	// Rounds writes the number of ticks of each group. The word of a group stands at offset of its
+	// page, and slots is the groups of a page.
 	Rounds = "graph_rounds"
 	// List lists the neurons that have spiked. active is a list of neurons in any order, of
 	// counts[which]. counts has two lengths, for lists in turns. List, Pick and LIF append neurons
@@ -47,16 +47,16 @@ const (
 	// below exciting, and inhibition of others. Weights and sums are in 2^-16, and sums wrap. If
 	// partial is 1, a row has as many first links as lengths says.
 	Push = "graph_push"
-	// Send is Push for links with delays: it adds weights to the sums of the tick in which they arrive.
-	// sums are slots arrays, stride words from each other, for as many ticks in turns; slot is the next
-	// tick's. active has the neurons that have spiked age ticks before the last one. Links whose delay, 1
-	// to slots, is at most age are left out. A delay stands in delays if listed is 1. Else it is at least
-	// least, below least plus span: link k of neuron id has word k/32%4 of the block of Philox of the
-	// keys with the counter (k/128*32 + k%32, id, 1).
+	// Send is Push for links with delays: it adds weights to the sums of the tick in which they
+	// arrive. sums are slots arrays, stride words from each other, for as many ticks in turns; slot is
+	// the next tick's. active has the neurons that have spiked age ticks before the last one. Links
+	// whose delay, 1 to slots, is at most age are left out. A delay stands in delays if listed is 1.
+	// Else it is at least least, below least plus span: link k of neuron id has word k/32%4 of the
+	// block of Philox of the keys with the counter (k/128*32 + k%32, id, 1).
 	Send = "graph_send"
-	// Recall appends the neurons that have spiked age ticks before the last one to a list, as List does.
-	// history is the place in a page of a word for each neuron, whose bit k says that it has spiked k
-	// ticks before the last one.
+	// Recall appends the neurons that have spiked age ticks before the last one to a list, as List
+	// does. history is the place in a page of a word for each neuron, whose bit k says that it has
+	// spiked k ticks before the last one.
 	Recall = "graph_recall"
 	// Remember makes the state bit 0 of the history, each bit the next one, and bits outside of
 	// keep 0, for the neurons from first_id on.
@@ -86,9 +86,9 @@ const (
 	// recovery). If the potential is at Peak, the neuron spikes: it becomes c, and d is added to
 	// the recovery. Sums become 0. marked, bits and first_id are as in LIF.
 	Izhikevich = "graph_izhikevich"
-	// Trace counts the agents in a state, for a picture over ticks. Column of counts, of rows words, has 0
-	// before, and the next of columns becomes 0. Row i has the agents from i*per_row on. There are as many
-	// rows as that makes, and two columns or more.
+	// Trace counts the agents in a state, for a picture over ticks. Column of counts, of rows words,
+	// has 0 before, and the next of columns becomes 0. Row i has the agents from i*per_row on. There
+	// are as many rows as that makes, and two columns or more.
 	Trace = "graph_trace"
 	// Put writes a variable of 4 bytes of agents.
 	Put = "graph_put"

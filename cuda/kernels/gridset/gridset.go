@@ -16,10 +16,11 @@ import (
 
 // The names of the kernels.
 const (
-	// LifeRows makes the next generation of a grid that Chunked accepts, 16 cells at a time. It reads the
-	// pages from, with the frame of each page in from_frames, and writes the pages to. The two share no
-	// page. periodic is 1 where the last row and column are neighbours of the first ones; else all cells
-	// outside are dead. If count is 1, the cells that are alive in the next generation are added to alive.
+	// LifeRows makes the next generation of a grid that Chunked accepts, 16 cells at a time. It reads
+	// the pages from, with the frame of each page in from_frames, and writes the pages to. The two
+	// share no page. periodic is 1 where the last row and column are neighbours of the first ones;
+	// else all cells outside are dead. If count is 1, the cells that are alive in the next generation
+	// are added to alive.
 	LifeRows = "grid_life_rows"
 	// LifeCells makes the next generation of any grid, cell by cell.
 	LifeCells = "grid_life_cells"
@@ -40,8 +41,8 @@ const (
 // spans two pages. per is the cells of a page.
 func Chunked(width, per int) bool { return width%Chunk == 0 && per%width == 0 }
 
-// LifeThreads returns the threads with work in a launch of LifeRows or LifeCells. per is the cells of
-// a page.
+// LifeThreads returns the threads with work in a launch of LifeRows or LifeCells. per is the cells
+// of a page.
 func LifeThreads(kernel string, width, height, per int) int64 {
 	if kernel == LifeRows {
 		each := per / width // rows of a page, which are made in bands

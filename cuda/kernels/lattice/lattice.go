@@ -1,6 +1,6 @@
-// Package lattice makes the kernels of custom cells on grids and graphs: a step that a user has written for
-// an agent that hears its neighbours, in the frame of grid.cuh or links.cuh. Devices compile them, and
-// gpuagents/lattice launches them.
+// Package lattice makes the kernels of custom cells on grids and graphs: a step that a user has
+// written for an agent that hears its neighbours, in the frame of grid.cuh or links.cuh. Devices
+// compile them, and gpuagents/lattice launches them.
 package lattice
 
 import (
@@ -35,8 +35,8 @@ const (
 	MostAgents    = math.MaxInt32
 )
 
-// HeadWords is the words of the parameter block before the parameters of the step: the seed, low word
-// first.
+// HeadWords is the words of the parameter block before the parameters of the step: the seed, low
+// word first.
 const HeadWords = 2
 
 // Ticks is the variable of a group that counts its ticks. It is the last one of a layout.
@@ -79,13 +79,13 @@ type Cell struct {
 	Params []string
 	// Hear are the reductions that the step sees.
 	Hear []Term
-	// Vote is the variable by which an agent votes between Candidates, 2 to MaxCandidates: for number c if
-	// that is its value, and for the last one if the value is larger. A variable that is a float has two
-	// candidates: 0, and all else.
+	// Vote is the variable by which an agent votes between Candidates, 2 to MaxCandidates: for number
+	// c if that is its value, and for the last one if the value is larger. A variable that is a float
+	// has two candidates: 0, and all else.
 	Vote       string
 	Candidates int
-	// Dimensions is 2 or 3, and 0 for a graph. With Faces, neighbours share a face: 4 or 6 of them instead
-	// of 8 or 26. With Periodic, the first and the last agents on each axis are neighbours.
+	// Dimensions is 2 or 3, and 0 for a graph. With Faces, neighbours share a face: 4 or 6 of them
+	// instead of 8 or 26. With Periodic, the first and the last agents on each axis are neighbours.
 	Dimensions      int
 	Faces, Periodic bool
 	// Step is CUDA C++ text with the function of StepSignature, and what else it needs.
@@ -106,10 +106,11 @@ var pageParams = []device.Param{
 	{Name: "params", Kind: device.KindBuffer},
 }
 
-// Params are the parameters of the kernel. A tick reads the generation from and writes the generation to. The
-// two share no page. Pages have whole rows, each of them each, and magic and shift divide by that: see
-// Divide. A thread makes band layers, up to MostBand. Agents have made tick ticks before. If count is 1, the
-// agents that vote for each candidate are added to tally, 16 numbers of 64 bits.
+// Params are the parameters of the kernel. A tick reads the generation from and writes the
+// generation to. The two share no page. Pages have whole rows, each of them each, and magic and
+// shift divide by that: see Divide. A thread makes band layers, up to MostBand. Agents have made
+// tick ticks before. If count is 1, the agents that vote for each candidate are added to tally, 16
+// numbers of 64 bits.
 var Params = append(slices.Clone(pageParams), []device.Param{
 	{Name: "width", Kind: device.KindUint32},
 	{Name: "height", Kind: device.KindUint32},
@@ -149,8 +150,8 @@ func (c Cell) Signature() (name string, params []device.Param) {
 	return Kernel, Params
 }
 
-// Divide returns numbers by which n / each is the upper word of 2 n * magic, shifted right by shift, for any n
-// below 2^31. each is 1 to 2^31.
+// Divide returns numbers by which n / each is the upper word of 2 n * magic, shifted right by
+// shift, for any n below 2^31. each is 1 to 2^31.
 func Divide(each uint32) (magic, shift uint32) {
 	for uint64(1)<<shift < uint64(each) {
 		shift++
@@ -169,7 +170,8 @@ var files embed.FS
 // The frames of a grid and of a graph, with what they include; constant after start.
 var gridFrame, linksFrame = frame("grid.cuh"), frame("links.cuh")
 
-// frame returns the common text and a file. A missing file is a mistake in this package and panics at start.
+// frame returns the common text and a file. A missing file is a mistake in this package and panics
+// at start.
 func frame(file string) (text string) {
 	for _, name := range []string{"frame.cuh", file} {
 		part, err := files.ReadFile(name)
@@ -208,9 +210,9 @@ links_step(const unsigned char *from, const unsigned *from_frames, unsigned char
 `
 )
 
-// Source returns the text of the kernel: the frame, the structs of the step, the kernel, and last the step
-// itself, as kernels.Custom.Source has them. The error is an ErrHear, or a kernels.ErrStep that says what in
-// the step is refused, and in which line.
+// Source returns the text of the kernel: the frame, the structs of the step, the kernel, and last
+// the step itself, as kernels.Custom.Source has them. The error is an ErrHear, or a kernels.ErrStep
+// that says what in the step is refused, and in which line.
 func (c Cell) Source() (string, error) {
 	terms, err := c.terms()
 	if err != nil {

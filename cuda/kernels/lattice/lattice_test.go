@@ -46,8 +46,8 @@ func sources(t *testing.T) map[string]string {
 	return all
 }
 
-// TestSource: the text has the signature of Params and no macro but before the step, which stands last, and
-// under its own line numbers.
+// TestSource: the text has the signature of Params and no macro but before the step, which stands
+// last, and under its own line numbers.
 func TestSource(t *testing.T) {
 	for name, text := range sources(t) {
 		kernel, declared := lattice.Cell{Dimensions: 2}.Signature()
@@ -82,8 +82,8 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestCompile compiles the texts for the chips that the project supports, where nvcc exists. A text that
-// compiled once is not compiled again.
+// TestCompile compiles the texts for the chips that the project supports, where nvcc exists. A text
+// that compiled once is not compiled again.
 func TestCompile(t *testing.T) {
 	nvcc, err := exec.LookPath("nvcc")
 	if err != nil {

@@ -21,7 +21,8 @@ func (t term) name() string { return string(t.own) + "_" + t.of.Name }
 // float reports whether a variable is a float to a step.
 func float(e kernels.Elem) bool { return e == kernels.F32 || e == kernels.BF16 }
 
-// ctype returns the type of a term in C++: sums are wide enough for all neighbours, but for u64, which wraps.
+// ctype returns the type of a term in C++: sums are wide enough for all neighbours, but for u64,
+// which wraps.
 func (t term) ctype() string {
 	switch {
 	case t.own == Weighted:

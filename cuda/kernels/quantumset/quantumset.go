@@ -2,10 +2,10 @@
 // matrices of rows, weights, samples and expectation values. Importing it adds them to the set of
 // package kernels. Package gpuagents/quantum launches them, and cuda/host/twins has their twins.
 //
-// A buffer has rows of 2^qubits amplitudes, at least 2^MinQubits, and whole tiles. An amplitude is two
-// float32, the real and the imaginary part. Bit q of the index of an amplitude in its row is the value
-// of qubit q, and the bits above are the number of the row. Every operation of float32 rounds.
-// Tile fuses products with sums where its text says so, and nothing else is fused.
+// A buffer has rows of 2^qubits amplitudes, at least 2^MinQubits, and whole tiles. An amplitude is
+// two float32, the real and the imaginary part. Bit q of the index of an amplitude in its row is
+// the value of qubit q, and the bits above are the number of the row. Every operation of float32
+// rounds. Tile fuses products with sums where its text says so, and nothing else is fused.
 package quantumset
 
 import (
@@ -25,13 +25,13 @@ const (
 	// rounded once. columns has width float64 for each row. recipes has a word for each slot, and
 	// the factors behind them.
 	Matrix = "state_matrix"
-	// Weight adds up |a|^2 as Weight of package twins has it: over each run of RunSize amplitudes, into
-	// sums, and over each group of 2^group runs, into totals, which the caller fills with zeros. Only
-	// amplitudes count whose index has the bits of value where mask is set.
+	// Weight adds up |a|^2 as Weight of package twins has it: over each run of RunSize amplitudes,
+	// into sums, and over each group of 2^group runs, into totals, which the caller fills with zeros.
+	// Only amplitudes count whose index has the bits of value where mask is set.
 	Weight = "state_weight"
-	// Sample draws shots of each row. A shot is the number Philox(seed; shot, first+row) of 64 bits as a
-	// share of the weight of its row. totals are the running totals of the groups of a row. A sample has
-	// the bit places[q] for qubit q, or none where places[q] is 64.
+	// Sample draws shots of each row. A shot is the number Philox(seed; shot, first+row) of 64 bits as
+	// a share of the weight of its row. totals are the running totals of the groups of a row. A sample
+	// has the bit places[q] for qubit q, or none where places[q] is 64.
 	Sample = "state_sample"
 	// Expect adds the terms of Pauli strings that flip the same qubits to sums, as integers of scale
 	// 2^62: strings has for each string the mask of the qubits that turn the sign, and ExpectImaginary
@@ -81,8 +81,8 @@ const (
 	PassRuns  = 16     // of PassFlags: the number of runs, eight bits
 
 	PhaseOrder = 0 // nibbles: the held positions, then the positions of the threads from the lowest bit on
-	// PhaseTrades is for each held position a nibble of PhaseOrder: 0, or one more than the bit of a lane
-	// with whose position it changes places.
+	// PhaseTrades is for each held position a nibble of PhaseOrder: 0, or one more than the bit of a
+	// lane with whose position it changes places.
 	PhaseTrades = 48
 	LaneQubits  = 5       // bits of a lane
 	PhaseGates  = 1       // first gate; bits 32 to 62: the end; PhaseLocal and PhaseKeeps
@@ -105,10 +105,10 @@ const (
 	// GateTableWords count as gates behind a GateTable: two.
 	GateTableWords = Held
 
-	// Of GateHead: the kind in bits 0-3, the held target in bits 4-5, GatePerRow and GateApply, the mask
-	// of held amplitudes in bits 8-23, the mask and the values of positions of threads in bits 24-35 and
-	// 36-47, GateLast, GateFar and GateSigned. A gate with GatePerRow has its slot in place of the matrix.
-	// GateOutside and GateValue count with GateFar, and GateSign with GateSigned.
+	// Of GateHead: the kind in bits 0-3, the held target in bits 4-5, GatePerRow and GateApply, the
+	// mask of held amplitudes in bits 8-23, the mask and the values of positions of threads in bits
+	// 24-35 and 36-47, GateLast, GateFar and GateSigned. A gate with GatePerRow has its slot in place
+	// of the matrix. GateOutside and GateValue count with GateFar, and GateSign with GateSigned.
 	GatePerRow = 1 << 6
 	GateApply  = 1 << 7
 	GateMask   = 8

@@ -1,14 +1,14 @@
-// Package spaceset has the kernels of swarms whose agents are in a box: boids, and the circles of FLAME
-// GPU. Importing it adds them to the set of package kernels. Package gpuagents/space launches them, and
-// cuda/host/twins has their twins.
+// Package spaceset has the kernels of swarms whose agents are in a box: boids, and the circles of
+// FLAME GPU. Importing it adds them to the set of package kernels. Package gpuagents/space launches
+// them, and cuda/host/twins has their twins.
 //
 // A position is a word on each axis, in 2^-32 of the side, so that a periodic box needs no care. A
-// velocity has units of 2^-22 radii, and pages have it as a float32 in radii, which is exact. What an
-// agent adds up over the agents near it is integers: the sums are the same in every order.
+// velocity has units of 2^-22 radii, and pages have it as a float32 in radii, which is exact. What
+// an agent adds up over the agents near it is integers: the sums are the same in every order.
 //
 // A tick goes over a list of agents, 16 bytes for the position and number of each and 16 for its
-// velocity. It counts the agents of each bin, sorts the list by bins, where the order within a bin is
-// free, and makes a step of each agent, which goes over the bins around it.
+// velocity. It counts the agents of each bin, sorts the list by bins, where the order within a bin
+// is free, and makes a step of each agent, which goes over the bins around it.
 package spaceset
 
 import (
@@ -33,8 +33,8 @@ import (
 // the agents are after the step, in the order of the sorted list. If count is 1, the agents in each
 // state are added to tally.
 const (
-	// Place makes the first positions of the agents from first on, up to end, and if most is not 0 random
-	// velocities up to most units on each axis.
+	// Place makes the first positions of the agents from first on, up to end, and if most is not 0
+	// random velocities up to most units on each axis.
 	Place = "space_place"
 	// Load makes a list of the agents in the pages.
 	Load = "space_load"
@@ -43,15 +43,15 @@ const (
 	Count = "space_count"
 	// Sum adds the counts of parts of the bins: part bins each, a multiple of 32.
 	Sum = "space_sum"
-	// Start turns counts into places in a sorted list: starts gets the number of agents before each bin,
-	// and behind them the number of all. counts become 0.
+	// Start turns counts into places in a sorted list: starts gets the number of agents before each
+	// bin, and behind them the number of all. counts become 0.
 	Start = "space_start"
 	// Sort sorts a list by bins.
 	Sort = "space_sort"
 	// Boids makes a step of boids. within is the square of the distance in radii below which boids
 	// separate, and inverse is 1 over it. cx, cy and cz are the cohesion in units for a step of a
-	// position, and separation is in units for 1/One. slowest and fastest are speeds in units, and mx, my
-	// and mz the steps of a position in a unit.
+	// position, and separation is in units for 1/One. slowest and fastest are speeds in units, and mx,
+	// my and mz the steps of a position in a unit.
 	Boids = "space_boids"
 	// Nearest8, Nearest16 and Nearest32 make a step of boids that hear the nearest others within a
 	// radius. Of agents at the same distance, the one with the smallest number comes first. The
@@ -97,8 +97,8 @@ const (
 	MostNearest = 32
 )
 
-// Nearest returns the kernel of a step of boids that hear the nearest others, up to MostNearest; 0: all
-// within the radius.
+// Nearest returns the kernel of a step of boids that hear the nearest others, up to MostNearest; 0:
+// all within the radius.
 func Nearest(others int) string {
 	switch {
 	case others == 0:
@@ -121,14 +121,14 @@ const (
 // Alive is the state of a living agent of a colony. Other agents have state 0.
 const Alive = 1
 
-// Sine is the polynomial in 2q-1 of sin(2 pi d)/d, where q is the square of d, from 0 to 1. The highest
-// power comes first.
+// Sine is the polynomial in 2q-1 of sin(2 pi d)/d, where q is the square of d, from 0 to 1. The
+// highest power comes first.
 var Sine = [...]float32{
 	-0.00311258319, 0.0305336472, -0.211280614, 0.994527638, -2.77231622, 3.47969532, -0.154883295, -1.36316586,
 }
 
-// First returns the position and the velocity of an agent before the first tick: dims words of each.
-// Velocities are in units, up to most on each axis.
+// First returns the position and the velocity of an agent before the first tick: dims words of
+// each. Velocities are in units, up to most on each axis.
 func First(seed uint64, id uint32, most uint32) (position [3]uint32, velocity [3]int32) {
 	key := [2]uint32{uint32(seed), uint32(seed >> 32)}
 	places := kernels.Philox(key, [4]uint32{0, id})

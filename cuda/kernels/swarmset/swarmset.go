@@ -1,6 +1,6 @@
 // Package swarmset has the kernels that work on a whole swarm of addressed agents: the check of a
-// batch of observations, fusions, and elections. Importing it adds them to the set of package kernels. Package
-// agents launches them, and cuda/host/twins has their twins.
+// batch of observations, fusions, and elections. Importing it adds them to the set of package
+// kernels. Package agents launches them, and cuda/host/twins has their twins.
 //
 // A fusion adds the embeddings of the agents of each node in the order of fusion.Nodes. The agents
 // of a node are cut into runs of RunRows, and their sums are cut again, level by level, until one
@@ -18,9 +18,9 @@ import (
 
 // The names of the kernels.
 //
-// Kernels that read agents have the parameters of SwarmArgs: pages are frames of page_bytes each, frames
-// has the frame of each page, with kernels.AgentHostBit of a page that is not there, per is the number of
-// agents of a page and votes the offset of their votes in it.
+// Kernels that read agents have the parameters of SwarmArgs: pages are frames of page_bytes each,
+// frames has the frame of each page, with kernels.AgentHostBit of a page that is not there, per is
+// the number of agents of a page and votes the offset of their votes in it.
 const (
 	// Mark finds the pages of observations, and counts the observations that repeat an agent. seen
 	// has a bit for each agent, and touched a word for each page and one more; these and scratch are
@@ -54,10 +54,10 @@ const (
 // It must not be changed.
 var Widths = []int{1, 8, 16, 32}
 
-// Runs returns the name of the kernel that adds up the runs of nodes, of embeddings of a width. rows is
-// the offset of the variable with embeddings: one element of each agent of leaky, and of a gru the first
-// half of its elements. nodes has the first agent of each node and their number, or the first place in
-// order, which ordered says the content of. firsts is the table of level 0.
+// Runs returns the name of the kernel that adds up the runs of nodes, of embeddings of a width.
+// rows is the offset of the variable with embeddings: one element of each agent of leaky, and of a
+// gru the first half of its elements. nodes has the first agent of each node and their number, or
+// the first place in order, which ordered says the content of. firsts is the table of level 0.
 func Runs(width int) string { return fmt.Sprint("swarm_runs_", width) }
 
 // Teams returns the name of the kernel that does the same for agents with consecutive ids and
@@ -81,9 +81,9 @@ var voteMost = []int{2, 6, kernels.AgentMostCandidates}
 // [candidates][tiles].
 func Votes(candidates int) string { return fmt.Sprint("swarm_votes_", most(candidates)) }
 
-// Order returns the name of the kernel that writes the agents of each vote in their order. before is what
-// Starts leaves of the counts. If embeddings is 1, order has not the agents but their embeddings, one
-// float32 of each at offset rows of a page.
+// Order returns the name of the kernel that writes the agents of each vote in their order. before
+// is what Starts leaves of the counts. If embeddings is 1, order has not the agents but their
+// embeddings, one float32 of each at offset rows of a page.
 func Order(candidates int) string { return fmt.Sprint("swarm_order_", most(candidates)) }
 
 // What the order of Runs has.
@@ -100,13 +100,14 @@ const (
 	MarkTouched         // [pages] 1 of a page with an observation, else 0
 )
 
-// Words of 64 bits of the result of Bids. A bid is the priority of an agent in the high half, and the
-// complement of the agent's id in the swarm in the low half; 0: there is none.
+// Words of 64 bits of the result of Bids. A bid is the priority of an agent in the high half, and
+// the complement of the agent's id in the swarm in the low half; 0: there is none.
 const (
 	BidsSequence = iota // the sequence number of the launch, stored last
 	BidsResult          // the vote of the incumbent, its candidate plus one or 0
 	BidsBest            // [kernels.AgentMostCandidates] the best bid for each candidate
-	// [kernels.AgentMostCandidates] the votes for each candidate, as the steps of agents have counted them
+	// [kernels.AgentMostCandidates] the votes for each candidate, as the steps of agents have counted
+	// them
 	BidsTally = BidsBest + kernels.AgentMostCandidates
 	BidsWords = BidsTally + kernels.AgentMostCandidates // how many there are
 )

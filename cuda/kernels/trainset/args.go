@@ -448,18 +448,18 @@ var paramsScore = []device.Param{
 }
 
 // ScoreArgs are the arguments of the kernels Score. With candidates of 0, items are the rows of the
-// readout that targets ask, and there is one element for each; otherwise there are elements for each
-// candidate. readout begins with ReadoutHead words: the coefficients of the logistic function. Behind
-// them are the biases, int32[Padded(readout_rows)], and the numbers, int16[readout_rows][P].
+// readout that targets ask, and there is one element for each; otherwise there are elements for
+// each candidate. readout begins with ReadoutHead words: the coefficients of the logistic function.
+// Behind them are the biases, int32[Padded(readout_rows)], and the numbers, int16[readout_rows][P].
 //
-// In training, with train of 1, every target of 0 and more adds its loss to totals, and its gradient to
-// sums, int64[readout_rows*P+Padded(readout_rows)]. gradients, int16[T][N][elements], are numbers by
-// 2^GradientBits, and 0 without a target. masks, uint32[T][N], has a bit for each unit that drop leaves in;
-// unit k of moment t of agent n is out if half k%2 of word k%8/2 of Philox(seed; first+n, t, k/8, step) is
-// less than drop.
+// In training, with train of 1, every target of 0 and more adds its loss to totals, and its
+// gradient to sums, int64[readout_rows*P+Padded(readout_rows)]. gradients, int16[T][N][elements],
+// are numbers by 2^GradientBits, and 0 without a target. masks, uint32[T][N], has a bit for each
+// unit that drop leaves in; unit k of moment t of agent n is out if half k%2 of word k%8/2 of
+// Philox(seed; first+n, t, k/8, step) is less than drop.
 //
-// Otherwise predictions, float32[T][N][elements], are written where an item is 0 or more, or for all
-// moments of agents with candidates; targets add their loss, and the other arrays are not used.
+// Otherwise predictions, float32[T][N][elements], are written where an item is 0 or more, or for
+// all moments of agents with candidates; targets add their loss, and the other arrays are not used.
 //
 // Kernels: train_score_h16, train_score_h32, train_score_h8.
 type ScoreArgs struct {

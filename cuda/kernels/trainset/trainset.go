@@ -1,11 +1,11 @@
-// Package trainset has the kernels that train the addressed gru: forward and backward steps, sums of
-// gradients, Adam, and the tables that weights become. Importing it adds them to the set of package
-// kernels. Package gpuagents/training launches them, and cuda/host/traintwin has their twins. Each
-// operation and the order of each sum is in RFC 0073.
+// Package trainset has the kernels that train the addressed gru: forward and backward steps, sums
+// of gradients, Adam, and the tables that weights become. Importing it adds them to the set of
+// package kernels. Package gpuagents/training launches them, and cuda/host/traintwin has their
+// twins. Each operation and the order of each sum is in RFC 0073.
 //
-// P is the class of the cell, 8, 16 or 32, N are the agents of a launch, and T its moments; T*N is less
-// than 2^31. Arrays by moment and agent have the index t*N+n. A run is Run moments in a row, the first
-// at a multiple of Run.
+// P is the class of the cell, 8, 16 or 32, N are the agents of a launch, and T its moments; T*N is
+// less than 2^31. Arrays by moment and agent have the index t*N+n. A run is Run moments in a row,
+// the first at a multiple of Run.
 package trainset
 
 import (
@@ -26,11 +26,12 @@ const (
 	Forward = "train_forward"
 	// Score makes the loss of targets: see ScoreArgs.
 	Score = "train_score"
-	// Back goes from the last moment to the first, and writes the gradients of the gates, int16[T][N][4][P]:
-	// r, z, n, and the units' part of n; zeros where an agent has no moment.
+	// Back goes from the last moment to the first, and writes the gradients of the gates,
+	// int16[T][N][4][P]: r, z, n, and the units' part of n; zeros where an agent has no moment.
 	Back = "train_back"
-	// Outer adds products of gradients of gates with inputs and with states before, and these gradients,
-	// to sums, int64[runs][GateWeights(P)], in the order of the weights. Products are whole.
+	// Outer adds products of gradients of gates with inputs and with states before, and these
+	// gradients, to sums, int64[runs][GateWeights(P)], in the order of the weights. Products are
+	// whole.
 	Outer = "train_outer"
 	// Embed adds the gradients of inputs to sums of rows of the embedding, int64[][P].
 	Embed = "train_embed"
@@ -38,32 +39,32 @@ const (
 
 // The kernels of all classes.
 const (
-	// Gather makes the gradient, its norm and the coefficient of clipping of sums, and sets the maxima of
-	// weights in control to 0. partials has a float32 for each SuperTile of the gradient.
+	// Gather makes the gradient, its norm and the coefficient of clipping of sums, and sets the maxima
+	// of weights in control to 0. partials has a float32 for each SuperTile of the gradient.
 	Gather = "train_gather"
-	// Adam is torch.optim.Adam with a gradient that is multiplied by the coefficient. It does nothing if
-	// the norm is not finite.
+	// Adam is torch.optim.Adam with a gradient that is multiplied by the coefficient. It does nothing
+	// if the norm is not finite.
 	Adam = "train_adam"
 	// Maxima sets the maxima of weights in control.
 	Maxima = "train_maxima"
-	// Table makes tables of weights: the table of the gates, the readout, and embed_rows of numbers; and
-	// the exponents of maxima that are not 0, which are 0 then.
+	// Table makes tables of weights: the table of the gates, the readout, and embed_rows of numbers;
+	// and the exponents of maxima that are not 0, which are 0 then.
 	Table = "train_table"
 )
 
 // ScoreArgs are the arguments of the kernels Score. With candidates of 0, items are the rows of the
-// readout that targets ask, and there is one element for each; otherwise there are elements for each
-// candidate. readout begins with ReadoutHead words: the coefficients of the logistic function. Behind
-// them are the biases, int32[Padded(readout_rows)], and the numbers, int16[readout_rows][P].
+// readout that targets ask, and there is one element for each; otherwise there are elements for
+// each candidate. readout begins with ReadoutHead words: the coefficients of the logistic function.
+// Behind them are the biases, int32[Padded(readout_rows)], and the numbers, int16[readout_rows][P].
 //
-// In training, with train of 1, every target of 0 and more adds its loss to totals, and its gradient to
-// sums, int64[readout_rows*P+Padded(readout_rows)]. gradients, int16[T][N][elements], are numbers by
-// 2^GradientBits, and 0 without a target. masks, uint32[T][N], has a bit for each unit that drop leaves in;
-// unit k of moment t of agent n is out if half k%2 of word k%8/2 of Philox(seed; first+n, t, k/8, step) is
-// less than drop.
+// In training, with train of 1, every target of 0 and more adds its loss to totals, and its
+// gradient to sums, int64[readout_rows*P+Padded(readout_rows)]. gradients, int16[T][N][elements],
+// are numbers by 2^GradientBits, and 0 without a target. masks, uint32[T][N], has a bit for each
+// unit that drop leaves in; unit k of moment t of agent n is out if half k%2 of word k%8/2 of
+// Philox(seed; first+n, t, k/8, step) is less than drop.
 //
-// Otherwise predictions, float32[T][N][elements], are written where an item is 0 or more, or for all
-// moments of agents with candidates; targets add their loss, and the other arrays are not used.
+// Otherwise predictions, float32[T][N][elements], are written where an item is 0 or more, or for
+// all moments of agents with candidates; targets add their loss, and the other arrays are not used.
 
 // Names of the kernels.
 func Names() []string {
@@ -126,8 +127,8 @@ const (
 	Totals    = 2
 )
 
-// GateWeights is the number of weights of the gates of a class: hidden [3][P][P], input [3][P][P], input
-// bias [3][P] and hidden bias [3][P].
+// GateWeights is the number of weights of the gates of a class: hidden [3][P][P], input [3][P][P],
+// input bias [3][P] and hidden bias [3][P].
 func GateWeights(class int) int { return 6*class*class + 6*class }
 
 // Padded is a number of rows rounded up to 4.

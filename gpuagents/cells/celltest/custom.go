@@ -1,5 +1,5 @@
-// Package celltest has custom cells for the tests of several packages: built-in ones as a user would write
-// them, and others with plain twins in Go, also on grids and graphs.
+// Package celltest has custom cells for the tests of several packages: built-in ones as a user
+// would write them, and others with plain twins in Go, also on grids and graphs.
 package celltest
 
 import _ "embed" // the texts of the cells

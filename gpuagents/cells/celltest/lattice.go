@@ -146,8 +146,8 @@ func (g Grid) Neighbours(id int) (n int) {
 	return n
 }
 
-// Sum returns the sum of a value over the neighbours of an agent, in the order of the frame: in each row, west
-// and east, and then the agent between them; the rows of a plane; and the planes.
+// Sum returns the sum of a value over the neighbours of an agent, in the order of the frame: in
+// each row, west and east, and then the agent between them; the rows of a plane; and the planes.
 func (g Grid) Sum(id int, value func(id int) float32) float32 {
 	x, y, z := g.Place(id)
 	one := func(dx, dy, dz int) float32 {

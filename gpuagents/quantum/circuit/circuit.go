@@ -1,6 +1,6 @@
-// Package circuit describes quantum circuits: unitaries of one qubit and swaps, each with any number
-// of controls, measurements, resets and classical conditions. Package qasm parses OpenQASM into a
-// Circuit, and package quantum simulates one. It imports the standard library only.
+// Package circuit describes quantum circuits: unitaries of one qubit and swaps, each with any
+// number of controls, measurements, resets and classical conditions. Package qasm parses OpenQASM
+// into a Circuit, and package quantum simulates one. It imports the standard library only.
 //
 // Qubit 0 is the lowest bit of the index of an amplitude and the last letter of a bit string, as in
 // Qiskit.
@@ -25,8 +25,9 @@ const (
 // operation and the cure.
 var ErrInvalid = errors.New("invalid circuit")
 
-// Circuit is a list of operations on qubits 0 to Qubits-1 and classical bits 0 to Bits-1. All qubits
-// and bits are 0 at first, unless the state is prepared otherwise. A Circuit is read-only once made.
+// Circuit is a list of operations on qubits 0 to Qubits-1 and classical bits 0 to Bits-1. All
+// qubits and bits are 0 at first, unless the state is prepared otherwise. A Circuit is read-only
+// once made.
 type Circuit struct {
 	Qubits int
 	Bits   int
@@ -76,8 +77,8 @@ type Control struct {
 	Zero  bool
 }
 
-// Condition compares bits First to First+Count-1, lowest first, with Value. A Condition with Count 0
-// always holds.
+// Condition compares bits First to First+Count-1, lowest first, with Value. A Condition with Count
+// 0 always holds.
 type Condition struct {
 	First, Count int
 	Value        uint64
@@ -98,8 +99,8 @@ func (c Condition) Holds(bits uint64) bool {
 //	U = 1/2 [ 1+exp(i theta)               -i exp(i lambda) (1-exp(i theta))   ]
 //	        [ i exp(i phi) (1-exp(i theta)) exp(i (phi+lambda)) (1+exp(i theta)) ]
 //
-// that is exp(i theta/2) times the matrix with cos(theta/2) in its corner. Power 0 is read as 1. Any
-// other one takes the principal power of the eigenvalues, whose phases are in (-pi, pi].
+// that is exp(i theta/2) times the matrix with cos(theta/2) in its corner. Power 0 is read as 1.
+// Any other one takes the principal power of the eigenvalues, whose phases are in (-pi, pi].
 type Unitary struct {
 	Theta, Phi, Lambda, Gamma Angle
 	Power                     float64
@@ -108,8 +109,8 @@ type Unitary struct {
 // Matrix is a 2 x 2 matrix by rows.
 type Matrix [4]complex128
 
-// Matrix returns the matrix of the unitary for the values of the inputs. A component below 2^-50 is a
-// rounding error and is 0. It fails where an angle is not finite.
+// Matrix returns the matrix of the unitary for the values of the inputs. A component below 2^-50 is
+// a rounding error and is 0. It fails where an angle is not finite.
 func (u Unitary) Matrix(inputs []float64) (Matrix, error) {
 	var v [4]float64
 	for i, a := range u.Angles() {

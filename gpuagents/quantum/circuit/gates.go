@@ -32,12 +32,13 @@ func ShapeOf(name string) (s Shape, ok bool) {
 	return Shape{g.angles, c.controls + 1}, ok
 }
 
-// Append appends a standard gate to operations. The names are the names of stdgates.inc of OpenQASM 3
-// and of qelib1.inc of OpenQASM 2, and U of OpenQASM 3. Controls come before targets, as in OpenQASM.
+// Append appends a standard gate to operations. The names are the names of stdgates.inc of OpenQASM
+// 3 and of qelib1.inc of OpenQASM 2, and U of OpenQASM 3. Controls come before targets, as in
+// OpenQASM.
 //
-// All have the phases of stdgates.inc where it has them, and else the phases of Qiskit. u has a real
-// corner, as UGate of Qiskit; u2 and u3 are turned to the determinant 1, as in stdgates.inc. cu, cu1
-// and cu3 control the forms with a real corner.
+// All have the phases of stdgates.inc where it has them, and else the phases of Qiskit. u has a
+// real corner, as UGate of Qiskit; u2 and u3 are turned to the determinant 1, as in stdgates.inc.
+// cu, cu1 and cu3 control the forms with a real corner.
 func Append(ops []Op, name string, angles []Angle, qubits ...int) ([]Op, error) {
 	shape, ok := ShapeOf(name)
 	if !ok {

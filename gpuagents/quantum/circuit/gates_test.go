@@ -37,8 +37,8 @@ func eye(n int) dense {
 	return all
 }
 
-// permuted returns the matrix that takes basis state from[i] to to[i] with the factor by[i], and leaves
-// the others.
+// permuted returns the matrix that takes basis state from[i] to to[i] with the factor by[i], and
+// leaves the others.
 func permuted(n int, from, to []int, by []complex128) dense {
 	all := eye(n)
 	for _, f := range from {
@@ -73,8 +73,8 @@ func scaled(f complex128, m circuit.Matrix) circuit.Matrix {
 	return m
 }
 
-// standard are the matrices of the standard gates at the angles a0 to a3, as Qiskit prints them. U, u2
-// and u3 have the phases of the OpenQASM 3 specification.
+// standard are the matrices of the standard gates at the angles a0 to a3, as Qiskit prints them. U,
+// u2 and u3 have the phases of the OpenQASM 3 specification.
 var standard = map[string]dense{
 	"id": under(0, identity), "u0": under(0, identity), "x": under(0, mx), "y": under(0, my), "z": under(0, mz),
 	"h": under(0, mh), "s": under(0, circuit.Matrix{1, 0, 0, 1i}), "sdg": under(0, circuit.Matrix{1, 0, 0, -1i}),

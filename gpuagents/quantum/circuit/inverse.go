@@ -2,8 +2,8 @@ package circuit
 
 import "fmt"
 
-// Inverse returns the circuit that undoes c. It refuses measurements, resets and conditions. It shares
-// inputs, registers and controls with c.
+// Inverse returns the circuit that undoes c. It refuses measurements, resets and conditions. It
+// shares inputs, registers and controls with c.
 func (c *Circuit) Inverse() (*Circuit, error) {
 	inverse := *c
 	inverse.Ops = make([]Op, len(c.Ops))

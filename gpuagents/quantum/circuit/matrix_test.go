@@ -73,8 +73,8 @@ func TestMatrix(t *testing.T) {
 	})
 }
 
-// TestPower: roots multiply to the unitary, and their eigenvalues are in the sector of the principal
-// root.
+// TestPower: roots multiply to the unitary, and their eigenvalues are in the sector of the
+// principal root.
 func TestPower(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		u := unitary(t)

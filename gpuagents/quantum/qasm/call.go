@@ -214,8 +214,8 @@ func (c *call) shape(e *expansion) (shape circuit.Shape, err error) {
 	return shape, nil
 }
 
-// floating is the target of a global phase until a control or the end of the outermost call gives it
-// one.
+// floating is the target of a global phase until a control or the end of the outermost call gives
+// it one.
 const floating = -1
 
 // once appends the operations of a call on single qubits: the controls of all modifiers come first.
@@ -308,8 +308,8 @@ func invert(ops []circuit.Op) {
 	}
 }
 
-// control puts qubits in front of the controls of operations. A global phase takes the last of them as
-// its target: under a control it is a phase of that qubit.
+// control puts qubits in front of the controls of operations. A global phase takes the last of them
+// as its target: under a control it is a phase of that qubit.
 func control(ops []circuit.Op, on []int, zero bool) {
 	all := make([]circuit.Control, len(on))
 	for i, q := range on {
@@ -330,8 +330,8 @@ func control(ops []circuit.Op, on []int, zero bool) {
 	}
 }
 
-// power raises the operations from start on to the power k. A fraction is the principal power of one
-// unitary.
+// power raises the operations from start on to the power k. A fraction is the principal power of
+// one unitary.
 func (e *expansion) power(word token, start int, k float64) error {
 	ops := e.c.Ops[start:]
 	if k != math.Trunc(k) {

@@ -7,8 +7,8 @@ import (
 )
 
 // maxSteps bounds the time that a text takes: names, operators, and operations that a modifier
-// changes. What allocates memory counts as heavy. A Fourier transform with as many gates as a circuit
-// may have takes less than half of them.
+// changes. What allocates memory counts as heavy. A Fourier transform with as many gates as a
+// circuit may have takes less than half of them.
 const (
 	maxSteps = 1 << 26
 	heavy    = 4

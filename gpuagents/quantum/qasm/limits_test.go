@@ -21,7 +21,8 @@ func levels(n int) string {
 	return b.String()
 }
 
-// TestLimits: the largest texts are taken, and what is beyond a limit is refused after a bounded time.
+// TestLimits: the largest texts are taken, and what is beyond a limit is refused after a bounded
+// time.
 func TestLimits(t *testing.T) {
 	const begin = "include \"stdgates.inc\"; input float x; qubit[34] q; bit[64] c;\n"
 	sum := strings.Repeat("x+", qasm.MaxDepth*64-1) + "x"

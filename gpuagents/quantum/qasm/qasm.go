@@ -1,15 +1,15 @@
-// Package qasm parses OpenQASM 2 and a subset of OpenQASM 3 into circuits. A text is expanded while it
-// is read: gates become unitaries and swaps, loops are unrolled, and constant expressions are
+// Package qasm parses OpenQASM 2 and a subset of OpenQASM 3 into circuits. A text is expanded while
+// it is read: gates become unitaries and swaps, loops are unrolled, and constant expressions are
 // computed.
 //
-// The subset of OpenQASM 3 has qubit, bit, const, input float and input angle, let, gate, gphase, U and
-// all gates of stdgates.inc, the modifiers ctrl, negctrl, inv and pow, measure, reset, barrier, if with
-// bits, and for over constants. "/" divides as real numbers, also integers. All else is refused with
-// its place.
+// The subset of OpenQASM 3 has qubit, bit, const, input float and input angle, let, gate, gphase, U
+// and all gates of stdgates.inc, the modifiers ctrl, negctrl, inv and pow, measure, reset, barrier,
+// if with bits, and for over constants. "/" divides as real numbers, also integers. All else is
+// refused with its place.
 //
 // Phases are as in the specification for OpenQASM 3, where U(theta, phi, lambda) has the factor
-// exp(i theta/2) and u2 and u3 have the determinant 1. In OpenQASM 2, which cannot tell, U, u2 and u3
-// have a real corner, as in Qiskit.
+// exp(i theta/2) and u2 and u3 have the determinant 1. In OpenQASM 2, which cannot tell, U, u2 and
+// u3 have a real corner, as in Qiskit.
 package qasm
 
 import (
@@ -51,8 +51,8 @@ const (
 		"cp cu3 csx cu rxx rzz rccx rc3x c3x c3sqrtx c4x"
 )
 
-// Parse returns the circuit of a text. A text without a version is OpenQASM 3. Errors are *Error. It
-// ends after a bounded number of steps for any text, and the circuit is valid.
+// Parse returns the circuit of a text. A text without a version is OpenQASM 3. Errors are *Error.
+// It ends after a bounded number of steps for any text, and the circuit is valid.
 func Parse(text string) (*circuit.Circuit, error) {
 	tokens, err := lex(text)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew; commit a change only if you can explain it")
 
-// TestAccepted compares the operations of testdata/*.qasm with the listing beside each. Inputs are 0.5,
-// 1.5 and so on.
+// TestAccepted compares the operations of testdata/*.qasm with the listing beside each. Inputs are
+// 0.5, 1.5 and so on.
 func TestAccepted(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.qasm")
 	if err != nil || len(files) == 0 {
@@ -37,8 +37,8 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-// TestRefused compares the errors of the texts of testdata/refused.txt. A text ends with a line "=> "
-// and its error.
+// TestRefused compares the errors of the texts of testdata/refused.txt. A text ends with a line "=>
+// " and its error.
 func TestRefused(t *testing.T) {
 	const file = "testdata/refused.txt"
 	all, err := os.ReadFile(file)

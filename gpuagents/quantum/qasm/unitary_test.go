@@ -85,8 +85,8 @@ gate my_u2(p, l) q { gphase(-(p + l + pi/2)/2); U(pi/2, p, l) q; }
 gate my_u3(t, p, l) q { gphase(-(p + l + t)/2); U(t, p, l) q; }
 `
 
-// TestDefinitions: each gate of stdgates.inc is the gate that the specification defines, also under a
-// control.
+// TestDefinitions: each gate of stdgates.inc is the gate that the specification defines, also under
+// a control.
 func TestDefinitions(t *testing.T) {
 	n := 0
 	for line := range strings.Lines(definitions) {
@@ -123,7 +123,8 @@ func TestDefinitions(t *testing.T) {
 	}
 }
 
-// TestPhases2: U, u2 and u3 of OpenQASM 2 have a real corner, and cu3 controls this form, as in Qiskit.
+// TestPhases2: U, u2 and u3 of OpenQASM 2 have a real corner, and cu3 controls this form, as in
+// Qiskit.
 func TestPhases2(t *testing.T) {
 	e := func(x float64) complex128 { return cmplx.Exp(complex(0, x)) }
 	column := func(theta, phi, lambda float64) [][]complex128 {
@@ -200,7 +201,8 @@ func program(t *rapid.T, label string) string {
 	return b.String()
 }
 
-// TestModifiers compares the modifiers on a gate of random gates with what they mean for its matrix.
+// TestModifiers compares the modifiers on a gate of random gates with what they mean for its
+// matrix.
 func TestModifiers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		begin := "include \"stdgates.inc\";\nqubit[4] q; qubit c;\n" +
@@ -233,7 +235,8 @@ func TestModifiers(t *testing.T) {
 	})
 }
 
-// under returns the matrix that applies m, on the lower qubits, where the highest qubit has a value.
+// under returns the matrix that applies m, on the lower qubits, where the highest qubit has a
+// value.
 func under(m [][]complex128, value int) [][]complex128 {
 	half := len(m) / 2
 	all := make([][]complex128, len(m))

@@ -26,10 +26,10 @@ type Agent interface {
 	Spans(since time.Time) []gpubatch.Span
 }
 
-// Answer answers a question to the agent of a name: with a *telemetry.Picture, a *telemetry.PageMap or
-// a *telemetry.Timeline. It does not wake parked shards, and moves no page. A question that is wrong
-// is a *jobs.Error, a shard that the agent does not serve jobs.ErrNotFound, and one that was looked
-// at a moment ago jobs.ErrUnavailable.
+// Answer answers a question to the agent of a name: with a *telemetry.Picture, a *telemetry.PageMap
+// or a *telemetry.Timeline. It does not wake parked shards, and moves no page. A question that is
+// wrong is a *jobs.Error, a shard that the agent does not serve jobs.ErrNotFound, and one that was
+// looked at a moment ago jobs.ErrUnavailable.
 func Answer(ctx context.Context, name string, a Agent, v telemetry.View) (any, error) {
 	id := shard.ID{Swarm: v.Swarm, Shard: v.Shard}
 	if v.What != telemetry.ViewTimeline && (v.Cells < 1 || v.Cells > raster.MaxCells) {

@@ -22,7 +22,8 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestPicture: a value comes back from its two bytes, and cells without a value are not in the range.
+// TestPicture: a value comes back from its two bytes, and cells without a value are not in the
+// range.
 func TestPicture(t *testing.T) {
 	p := &raster.Picture{
 		Variable: "v", Variables: []string{"v"}, Units: 6, Each: 1, Per: 2, Mean: []float32{-1.5, 900, 3},

@@ -175,8 +175,8 @@ func (p *AgentProcess) Wait() (refused error) {
 }
 
 // Leave removes the agent from the registry. It gives up after 5 s, and the record ends with its
-// heartbeats: a server whose disk is full answers no sooner. The context of the command has ended by
-// then, so it does not bound the call.
+// heartbeats: a server whose disk is full answers no sooner. The context of the command has ended
+// by then, so it does not bound the call.
 func (p *AgentProcess) Leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

@@ -15,8 +15,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 )
 
-// ConnectClient connects to the queue or, when the login may not use that, to the gateway. The caller
-// closes the link after the last call.
+// ConnectClient connects to the queue or, when the login may not use that, to the gateway. The
+// caller closes the link after the last call.
 func ConnectClient(ctx context.Context, o natsconn.Options) (JobClient, Link, error) {
 	conn, err := natsq.Connect(ctx, o)
 	if errors.Is(err, jobs.ErrDenied) {
@@ -105,7 +105,8 @@ func QueueOf(c JobClient) *natsq.Conn {
 	return nil
 }
 
-// JobFailed returns the error of a job that failed. It names the job once, also if the cause begins with it.
+// JobFailed returns the error of a job that failed. It names the job once, also if the cause begins
+// with it.
 func JobFailed(id string, cause *jobs.Error) error {
 	once := *cause
 	once.Message = strings.TrimPrefix(cause.Message, "job "+id+": ")

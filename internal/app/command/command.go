@@ -1,5 +1,6 @@
-// Package command is what the commands share: flags with environment variables behind them, logging,
-// signals, exit codes, lists, the families of metrics, and a client of the queue (JobClient).
+// Package command is what the commands share: flags with environment variables behind them,
+// logging, signals, exit codes, lists, the families of metrics, and a client of the queue
+// (JobClient).
 package command
 
 import (
@@ -107,8 +108,8 @@ func bare(cmd *cobra.Command, text string) string {
 // listAnnotation is the annotation of a flag whose variable takes several values.
 const listAnnotation = "exoswarm_list"
 
-// Lists has the variables of these flags, which may be given several times, take several values with
-// semicolons between them.
+// Lists has the variables of these flags, which may be given several times, take several values
+// with semicolons between them.
 func Lists(flags *pflag.FlagSet, names ...string) {
 	for _, name := range names {
 		_ = flags.SetAnnotation(name, listAnnotation, []string{"true"}) // it fails for a flag that is not there

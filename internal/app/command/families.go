@@ -48,8 +48,8 @@ func (f Family) Unit() string {
 // units are the suffixes that name a unit. A name has one of them or counts things.
 var units = []string{"seconds", "bytes", "ratio", "celsius", "watts", "joules", "hertz"}
 
-// FamilyRegistry is a registry that knows the families of its collectors. Its methods may be called from
-// several goroutines.
+// FamilyRegistry is a registry that knows the families of its collectors. Its methods may be called
+// from several goroutines.
 type FamilyRegistry struct {
 	*prometheus.Registry
 

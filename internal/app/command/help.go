@@ -49,8 +49,8 @@ func flagSections(cmd *cobra.Command) (titles []string, sections map[string]*pfl
 // helpWidth is the width of help, in columns.
 const helpWidth = 100
 
-// printUsage writes the usage of a command: its line, the commands below it by group, and its flags by
-// section. The usage of cobra has one list of flags.
+// printUsage writes the usage of a command: its line, the commands below it by group, and its flags
+// by section. The usage of cobra has one list of flags.
 func printUsage(cmd *cobra.Command, w io.Writer) {
 	fmt.Fprint(w, "Usage:\n")
 	if !cmd.HasAvailableSubCommands() || strings.Contains(cmd.Use, " ") {
@@ -137,8 +137,8 @@ func withHelp(root *cobra.Command) {
 	})
 }
 
-// manPages writes a page of section 1 for a command and each command below it. Pages have no date, so
-// that packages can be built again byte by byte.
+// manPages writes a page of section 1 for a command and each command below it. Pages have no date,
+// so that packages can be built again byte by byte.
 func manPages(cmd *cobra.Command, dir string) error {
 	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
 	var b strings.Builder

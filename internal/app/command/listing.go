@@ -14,7 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/redact"
 )
 
-// ListFlag adds the flag -o to a command, which chooses the format of New: table, json, jsonl or yaml.
+// ListFlag adds the flag -o to a command, which chooses the format of New: table, json, jsonl or
+// yaml.
 func ListFlag(f *pflag.FlagSet) { OutputFlag(f, "table", "json", "jsonl", "yaml") }
 
 // Printer writes the items of one list, each when Item is called: a long list needs no memory. A
@@ -27,8 +28,8 @@ type Printer struct {
 	n      int // items so far
 }
 
-// NewPrinter starts a list on w with the titles of its columns, in the format of the flag of Flag. It
-// fails with an error of usage for any other format.
+// NewPrinter starts a list on w with the titles of its columns, in the format of the flag of Flag.
+// It fails with an error of usage for any other format.
 func NewPrinter(w io.Writer, f *pflag.FlagSet, columns ...string) (*Printer, error) {
 	if err := CheckOutput(f); err != nil {
 		return nil, err

@@ -30,8 +30,8 @@ func MetricsFlag(f *pflag.FlagSet) {
 }
 
 // ProgramAnnotation is the annotation of a root command that names the program in
-// exoswarm_build_info; without it the name of the command does. Alerts tell by it what a process may
-// have open.
+// exoswarm_build_info; without it the name of the command does. Alerts tell by it what a process
+// may have open.
 const ProgramAnnotation = "program"
 
 // checkPatience bounds all checks of a request: a probe of the default second or two gets its
@@ -45,8 +45,8 @@ type Check func(ctx context.Context) error
 // Metrics is the registry of a process, served over HTTP where --metrics says so.
 type Metrics struct {
 	*FamilyRegistry
-	// slow has the metrics whose collection takes milliseconds of a processor. A scrape reads them, the
-	// questions of a dashboard, one a second, do not.
+	// slow has the metrics whose collection takes milliseconds of a processor. A scrape reads them,
+	// the questions of a dashboard, one a second, do not.
 	slow   *FamilyRegistry
 	addr   string
 	server *httpapi.Server // nil: it is not served

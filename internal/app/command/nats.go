@@ -55,8 +55,8 @@ func NATSFlags(f *pflag.FlagSet, embeds bool) {
 	}
 }
 
-// NATS reads the flags of NATSFlags. Without URL and context it is the server of exoswarm serve in this
-// folder, else the server of this machine.
+// NATS reads the flags of NATSFlags. Without URL and context it is the server of exoswarm serve in
+// this folder, else the server of this machine.
 func NATS(cmd *cobra.Command) (url string, login natsconn.Login) {
 	get := func(name string) string { v, _ := cmd.Flags().GetString(name); return v }
 	login = natsconn.Login{
@@ -70,8 +70,8 @@ func NATS(cmd *cobra.Command) (url string, login natsconn.Login) {
 	return url, login
 }
 
-// Addresses are where the parts of exoswarm serve listen. They are a file in its data folder while it
-// runs, so that commands find it whatever its ports are.
+// Addresses are where the parts of exoswarm serve listen. They are a file in its data folder while
+// it runs, so that commands find it whatever its ports are.
 type Addresses struct {
 	NATS      string `json:"nats"`
 	Dashboard string `json:"dashboard"`

@@ -129,8 +129,8 @@ func (c *otlpClient) Stop(context.Context) error {
 	return nil
 }
 
-// UploadTraces implements otlptrace.Client. It repeats what a collector refuses for the moment until
-// ctx ends or stopped is closed. The library gives a context that outlasts its own shutdown.
+// UploadTraces implements otlptrace.Client. It repeats what a collector refuses for the moment
+// until ctx ends or stopped is closed. The library gives a context that outlasts its own shutdown.
 func (c *otlpClient) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

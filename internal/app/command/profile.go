@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// profiles is the CPU profile of this process that is being taken. A process can take one at a time,
-// so all agents of the process that are asked meanwhile get the same.
+// profiles is the CPU profile of this process that is being taken. A process can take one at a
+// time, so all agents of the process that are asked meanwhile get the same.
 var profiles sharedProfile
 
 // sharedProfile takes one CPU profile at a time.
@@ -28,9 +28,9 @@ type profile struct {
 	err     error
 }
 
-// take returns a CPU profile: a new one of a length, or the one that is being taken, with the length
-// that its first caller asked for. A profile ends early when the contexts of all its callers have
-// ended.
+// take returns a CPU profile: a new one of a length, or the one that is being taken, with the
+// length that its first caller asked for. A profile ends early when the contexts of all its callers
+// have ended.
 func (s *sharedProfile) take(ctx context.Context, length time.Duration) ([]byte, error) {
 	s.mu.Lock()
 	p := s.now

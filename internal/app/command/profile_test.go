@@ -11,8 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// TestSharedProfile: callers at the same time get the same CPU profile, one that leaves does not end
-// it for the others, and the last one that leaves ends it.
+// TestSharedProfile: callers at the same time get the same CPU profile, one that leaves does not
+// end it for the others, and the last one that leaves ends it.
 func TestSharedProfile(t *testing.T) {
 	var s sharedProfile
 	gone, leave := context.WithCancel(t.Context())

@@ -11,8 +11,8 @@ import (
 )
 
 // Samples returns the values of the metrics of these names, ordered by name. A histogram has the
-// samples NAME_sum and NAME_count. Names that the registry does not have are left out, and so are the
-// slow ones (exoswarm_process_...).
+// samples NAME_sum and NAME_count. Names that the registry does not have are left out, and so are
+// the slow ones (exoswarm_process_...).
 func (m *Metrics) Samples(names []string) []jobs.Sample { return Samples(m.FamilyRegistry, names) }
 
 // Samples returns the values of the metrics of a registry by these names, ordered by name.

@@ -126,8 +126,8 @@ func named(cmd *cobra.Command, name string) (paths []string) {
 	return paths
 }
 
-// Arguments returns the check of arguments that a line of usage describes: the words between the name
-// of the command and its first flag. [WORD] may be left out, and WORD... may be repeated.
+// Arguments returns the check of arguments that a line of usage describes: the words between the
+// name of the command and its first flag. [WORD] may be left out, and WORD... may be repeated.
 func Arguments(use string) cobra.PositionalArgs {
 	var words []string
 	least, many := 0, false

@@ -311,8 +311,8 @@ func TestDetector(t *testing.T) {
 	}
 }
 
-// TestWatched: what watches a cluster names a detector that waits for a receiver or for an agent, with the
-// reason, and shows it as running when that is back.
+// TestWatched: what watches a cluster names a detector that waits for a receiver or for an agent,
+// with the reason, and shows it as running when that is back.
 func TestWatched(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -29,8 +29,8 @@ type CellOptions struct {
 	Seed uint64
 }
 
-// CellDetector scores series. It keeps nothing from one series to the next, and may be used by several
-// goroutines.
+// CellDetector scores series. It keeps nothing from one series to the next, and may be used by
+// several goroutines.
 type CellDetector struct {
 	cell    *cells.Cell
 	options CellOptions

@@ -11,9 +11,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Propose returns the text of a specification with a setting. The order of the keys and comments stay,
-// but for comments beside values that change.
-// Parameters from which the alarm would follow instead are removed.
+// Propose returns the text of a specification with a setting. The order of the keys and comments
+// stay, but for comments beside values that change. Parameters from which the alarm would follow
+// instead are removed.
 func Propose(text []byte, s Setting) ([]byte, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(text, &doc); err != nil {

@@ -126,8 +126,8 @@ func Evaluate(decisions io.Reader, labels []report.Label, o Options) (*Result, e
 	return Measure(all, labels, o.Skip)
 }
 
-// Measure compares decisions with labels, as Evaluate does, behind a share of the rows of each entity.
-// It does not change or keep the slices of the series.
+// Measure compares decisions with labels, as Evaluate does, behind a share of the rows of each
+// entity. It does not change or keep the slices of the series.
 func Measure(all []*Series, labels []report.Label, skip float64) (*Result, error) {
 	if err := check(labels, all); err != nil {
 		return nil, err

@@ -47,8 +47,8 @@ type TuneOptions struct {
 	// above 0 and below 1.
 	Split string
 	Share float64
-	// Alarms and Sizes are the alarms and the numbers of agents that are tried with labels; nil: twelve
-	// alarms from 0.25 to 0.7, and 64, 128 and 256 agents.
+	// Alarms and Sizes are the alarms and the numbers of agents that are tried with labels; nil:
+	// twelve alarms from 0.25 to 0.7, and 64, 128 and 256 agents.
 	Alarms []float64
 	Sizes  []int
 	// Tried is called after each setting that was tried, from one goroutine; nil: nobody is.
@@ -61,7 +61,8 @@ type Setting struct {
 	Agents int     `json:"agents_per_group"`
 }
 
-// Suspect returns the score from which agents vote suspicious: as far below the alarm as by default.
+// Suspect returns the score from which agents vote suspicious: as far below the alarm as by
+// default.
 func (s Setting) Suspect() float64 { return max(0.01, math.Round(s.Alarm*31/37*100)/100) }
 
 // Measured is a setting with its measures on one part of the data.
@@ -111,8 +112,8 @@ var alarms = []float64{0.25, 0.31, 0.34, 0.37, 0.39, 0.41, 0.43, 0.46, 0.5, 0.55
 // sizes are the numbers of agents that are tried with labels unless Options has others.
 var sizes = []int{64, 128, 256}
 
-// Tune chooses a setting on one part of the series and judges it on the other. Errors of the data are of
-// class jobs.CodeInput.
+// Tune chooses a setting on one part of the series and judges it on the other. Errors of the data
+// are of class jobs.CodeInput.
 func Tune(ctx context.Context, series []TuneSeries, o TuneOptions) (*TuneResult, error) {
 	if err := o.check(series); err != nil {
 		return nil, err
@@ -213,8 +214,8 @@ func split(series []TuneSeries, o *TuneOptions) (choosing, judging part, text st
 	return choosing, judging, fmt.Sprintf("by time: chosen on the rows before %s, judged on the others", when), nil
 }
 
-// byTime splits at a time. The part to judge on has the earlier rows too, from which the detector has
-// learned by then, but they do not count.
+// byTime splits at a time. The part to judge on has the earlier rows too, from which the detector
+// has learned by then, but they do not count.
 func byTime(series []TuneSeries, o *TuneOptions, at int64) (choosing, judging part) {
 	for _, s := range series {
 		n, _ := slices.BinarySearch(s.Times, at)
@@ -240,7 +241,8 @@ func byTime(series []TuneSeries, o *TuneOptions, at int64) (choosing, judging pa
 	return choosing, judging
 }
 
-// byEntity splits the entities in the order of their names, so that the split depends on names alone.
+// byEntity splits the entities in the order of their names, so that the split depends on names
+// alone.
 func byEntity(series []TuneSeries, o *TuneOptions) (choosing, judging part) {
 	sorted := slices.Clone(series)
 	slices.SortFunc(sorted, func(a, b TuneSeries) int { return strings.Compare(a.Name, b.Name) })
@@ -330,8 +332,8 @@ func (c *chooser) choose(ctx context.Context, p part) (Setting, error) {
 	return c.byLabels(ctx, p)
 }
 
-// byLabels chooses the alarm with the best F1, brings it nearer to the present one, and then chooses the
-// number of agents.
+// byLabels chooses the alarm with the best F1, brings it nearer to the present one, and then
+// chooses the number of agents.
 func (c *chooser) byLabels(ctx context.Context, p part) (Setting, error) {
 	best, err := c.try(ctx, p, c.o.Setting)
 	if err != nil {
@@ -372,14 +374,14 @@ func (c *chooser) byLabels(ctx context.Context, p part) (Setting, error) {
 	return chosen.Setting, nil
 }
 
-// trust is the number of incidents with which the best alarm on a part is taken half as it is. The best
-// of many settings on few incidents is partly chance, and the present alarm stands for other data. On
-// generated series of the seeds 500 to 503 the best alarm itself was often worse than the present one on
-// the part to judge on.
+// trust is the number of incidents with which the best alarm on a part is taken half as it is. The
+// best of many settings on few incidents is partly chance, and the present alarm stands for other
+// data. On generated series of the seeds 500 to 503 the best alarm itself was often worse than the
+// present one on the part to judge on.
 const trust = 15
 
-// shrink returns a setting between the present alarm and the best one, the nearer to the best one the
-// more incidents there are. It is the present one if it is not better on the part.
+// shrink returns a setting between the present alarm and the best one, the nearer to the best one
+// the more incidents there are. It is the present one if it is not better on the part.
 func (c *chooser) shrink(ctx context.Context, p part, best Measured) (Measured, error) {
 	now := c.o.Setting.Alarm
 	weight := float64(best.Incidents) / float64(best.Incidents+trust)

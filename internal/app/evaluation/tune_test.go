@@ -20,8 +20,8 @@ import (
 // now is the default setting with fewer agents, which compute faster.
 var now = Setting{Alarm: 0.37, Agents: 16}
 
-// streams returns n series of two weeks, and labels of their incidents: noise with a memory and a day,
-// and four hours of another level in each week.
+// streams returns n series of two weeks, and labels of their incidents: noise with a memory and a
+// day, and four hours of another level in each week.
 func streams(t *testing.T, n int) (all []TuneSeries, labels []report.Label) {
 	t.Helper()
 	const week, incident = 7 * 144, 24 // rows of ten minutes
@@ -56,8 +56,8 @@ func streams(t *testing.T, n int) (all []TuneSeries, labels []report.Label) {
 	return all, labels
 }
 
-// TestUnseen: whatever the part to judge on has, the choice and everything that was measured for it are
-// the same; what the part to choose on has changes them.
+// TestUnseen: whatever the part to judge on has, the choice and everything that was measured for it
+// are the same; what the part to choose on has changes them.
 func TestUnseen(t *testing.T) {
 	if testing.Short() {
 		t.Skip("cells are slow under the race detector")
@@ -112,8 +112,8 @@ func TestUnseen(t *testing.T) {
 	}
 }
 
-// TestRate: without labels the choice has no more alarms a day than wanted on the part to choose on, and
-// the next smaller alarm has more.
+// TestRate: without labels the choice has no more alarms a day than wanted on the part to choose
+// on, and the next smaller alarm has more.
 func TestRate(t *testing.T) {
 	if testing.Short() {
 		t.Skip("cells are slow under the race detector")

@@ -62,8 +62,8 @@ func (f *feeder) openSummaries(ctx context.Context, l swarms.Log) error {
 	return err
 }
 
-// decided decodes decisions, and explains them if the specification says so. The answers come in the
-// order of the log.
+// decided decodes decisions, and explains them if the specification says so. The answers come in
+// the order of the log.
 func (f *feeder) decided(e swarms.Entry) (*batch.Decisions, error) {
 	d, err := batch.DecodeDecisions(e.Data)
 	if err == nil && f.summaries != nil {

@@ -202,8 +202,8 @@ type source interface {
 	next(b *feed.Batch) error
 }
 
-// run feeds all rows of a source, and calls take with their decisions in the order of the rows. After
-// an error the rows of earlier batches have taken effect; sent is their number.
+// run feeds all rows of a source, and calls take with their decisions in the order of the rows.
+// After an error the rows of earlier batches have taken effect; sent is their number.
 func (f *feeder) run(ctx context.Context, from source, take func(*batch.Decisions) error) (sent int, err error) {
 	defer func() {
 		if err != nil {

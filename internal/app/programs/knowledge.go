@@ -31,7 +31,8 @@ func learn(ctx context.Context, sw *swarmclient.Swarm, in Lessons) (any, error) 
 	return LearnedAll{Nodes: len(in.Nodes)}, nil
 }
 
-// knowledge returns what fills the answer to a question for knowledge nodes: node, updates, age and units.
+// knowledge returns what fills the answer to a question for knowledge nodes: node, updates, age and
+// units.
 func knowledge(ctx context.Context, sw *swarmclient.Swarm, nodes []uint32) (any, error) {
 	k, err := sw.Knowledge(ctx, nodes)
 	return archive(func(z *numpy.ArchiveWriter) {

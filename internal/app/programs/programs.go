@@ -1,5 +1,5 @@
-// Package programs serves programs over HTTP: swarms that they create and feed, with the decisions in
-// the answers, and jobs that they take and do. The package python has the client.
+// Package programs serves programs over HTTP: swarms that they create and feed, with the decisions
+// in the answers, and jobs that they take and do. The package python has the client.
 package programs
 
 import (
@@ -14,7 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// Version is the number of the protocol. A client of another number does not understand the answers.
+// Version is the number of the protocol. A client of another number does not understand the
+// answers.
 const Version = 1
 
 // Bounds of a server.
@@ -90,8 +91,8 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Close ends the workers, whose jobs go back to the queue, and the readers of answers. A second call
-// does nothing.
+// Close ends the workers, whose jobs go back to the queue, and the readers of answers. A second
+// call does nothing.
 func (s *Server) Close() {
 	s.workers.close()
 	s.mu.Lock()

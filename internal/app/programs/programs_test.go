@@ -130,8 +130,8 @@ func rowsOf(t *testing.T, from, n int) (text, packed []byte) {
 	return b.Bytes(), z.Bytes()
 }
 
-// TestRows: rows have the same decisions as text and as arrays, in several batches, in their order, and
-// also from a server that has started meanwhile.
+// TestRows: rows have the same decisions as text and as arrays, in several batches, in their order,
+// and also from a server that has started meanwhile.
 func TestRows(t *testing.T) {
 	conn := cluster(t)
 	_, c := serving(t, Options{Conn: conn})

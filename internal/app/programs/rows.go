@@ -35,8 +35,8 @@ type Reject struct {
 	Reason string `json:"reason"`
 }
 
-// FedRows describes the arrays of an answer to rows. The arrays have an element for each row that was
-// not rejected, in the order of the request:
+// FedRows describes the arrays of an answer to rows. The arrays have an element for each row that
+// was not rejected, in the order of the request:
 //
 //	row       u8    its number in the request, from 1
 //	score     f4    how unusual it is, from 0 to 1

@@ -186,8 +186,8 @@ func (s *Server) remove(ctx context.Context, w http.ResponseWriter, r *request) 
 }
 
 // observe gives inputs to agents, and answers with their votes and the decisions of their groups.
-// The request has the arrays agent and features, the answer agent, vote and decision. With the array
-// item the answer has score too.
+// The request has the arrays agent and features, the answer agent, vote and decision. With the
+// array item the answer has score too.
 func (s *Server) observe(ctx context.Context, w http.ResponseWriter, r *request) error {
 	if m := httpapi.Media(r.Request.Request); m != MediaArrays {
 		return mediaError(m, "inputs are "+MediaArrays)
@@ -287,9 +287,9 @@ func (in Queried) valid() error {
 	return nil
 }
 
-// query answers with the states of agents or groups as arrays: agent or group first, and then vote and
-// state, or decision, round and counts. A swarm that addresses groups has the variables of its cell, as
-// state.NAME, and embedding. Knowledge nodes have node, updates, age and units.
+// query answers with the states of agents or groups as arrays: agent or group first, and then vote
+// and state, or decision, round and counts. A swarm that addresses groups has the variables of its
+// cell, as state.NAME, and embedding. Knowledge nodes have node, updates, age and units.
 func query(ctx context.Context, sw *swarmclient.Swarm, in Queried) (any, error) {
 	agents := len(in.Agents) > 0
 	variables := func(z *numpy.ArchiveWriter, all []batch.Variable) {

@@ -25,8 +25,8 @@ const (
 	maxWait    = 30 // seconds that a request for a job or a result waits
 )
 
-// builtIn are the kinds of the agents of the cluster. They can read files and run code with the rights
-// of an agent, so programs neither submit nor take them.
+// builtIn are the kinds of the agents of the cluster. They can read files and run code with the
+// rights of an agent, so programs neither submit nor take them.
 var builtIn = []string{
 	cpuagents.KindStream, cpuagents.KindDetector, gpujob.KindCompute, gpujob.KindChain, gpujob.KindReduce,
 	gpujob.KindSort, gpujob.KindHistogram, gpujob.KindTally, gpujob.KindFuse, gpujob.KindGemm, gpujob.KindKernel,

@@ -29,8 +29,9 @@ import (
 )
 
 // Cluster is a whole cluster in one process: a NATS server with its streams on disk, a GPU agent on
-// the host device and a CPU agent. The server, the agents and the submitter have a connection each, as
-// they would have as processes. Abort may be called from any goroutine; one goroutine calls Close.
+// the host device and a CPU agent. The server, the agents and the submitter have a connection each,
+// as they would have as processes. Abort may be called from any goroutine; one goroutine calls
+// Close.
 type Cluster struct {
 	conn    *natsq.Conn // of the submitter
 	conns   []*natsq.Conn
@@ -63,9 +64,9 @@ type ClusterOptions struct {
 	Tracing trace.TracerProvider
 }
 
-// StartCluster starts the server and both agents, and limits the heap of the process to its memory. When a
-// part does not start, it ends those before it. Wrong options are errors of usage. The caller ends
-// the cluster with Close.
+// StartCluster starts the server and both agents, and limits the heap of the process to its memory.
+// When a part does not start, it ends those before it. Wrong options are errors of usage. The
+// caller ends the cluster with Close.
 func StartCluster(ctx context.Context, o ClusterOptions) (_ *Cluster, err error) {
 	c := &Cluster{}
 	defer func() {

@@ -59,8 +59,8 @@ func TestRemoved(t *testing.T) {
 	}
 }
 
-// TestBusyAgent: a run ends for want of an agent if nobody has its job, and not while an agent has it
-// that says nothing.
+// TestBusyAgent: a run ends for want of an agent if nobody has its job, and not while an agent has
+// it that says nothing.
 func TestBusyAgent(t *testing.T) {
 	hint, patience := hintAfter, pickup
 	hintAfter, pickup = time.Millisecond, 10*time.Millisecond

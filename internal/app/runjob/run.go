@@ -1,5 +1,5 @@
-// Package runjob is the job of one run of a swarm over inputs: it submits the job to a cluster, or to
-// a cluster in this process (Cluster), shows its progress, and brings its output to the user.
+// Package runjob is the job of one run of a swarm over inputs: it submits the job to a cluster, or
+// to a cluster in this process (Cluster), shows its progress, and brings its output to the user.
 package runjob
 
 import (
@@ -297,8 +297,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	return o.tooManyRejects(result)
 }
 
-// tooManyRejects returns an error if more than MaxRejects of the rows of a source were rejected, with
-// the most frequent reason.
+// tooManyRejects returns an error if more than MaxRejects of the rows of a source were rejected,
+// with the most frequent reason.
 func (o *Options) tooManyRejects(r *cpuagents.StreamResult) error {
 	most := r.MostRejected
 	if most.Rows == 0 { // a CPU agent of an earlier version has told the sums alone

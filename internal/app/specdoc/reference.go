@@ -11,8 +11,8 @@ import (
 // width is where lines wrap.
 const width = 100
 
-// Reference describes keys and parameters of cells. about is a key, whose keys below it are described
-// too, or the name of a cell; empty for all. It returns false if there is neither.
+// Reference describes keys and parameters of cells. about is a key, whose keys below it are
+// described too, or the name of a cell; empty for all. It returns false if there is neither.
 func Reference(about string) (string, bool) {
 	var b strings.Builder
 	for i := range keys {

@@ -21,10 +21,10 @@ const (
 
 type schema map[string]any
 
-// Schema returns the JSON schema of a specification, draft 2020-12, with two spaces a level. Editors
-// with a language server for YAML complete and check keys with it. It accepts every specification
-// that the parser accepts. The parser also checks what a schema cannot say, such as the sum of the
-// state of an agent.
+// Schema returns the JSON schema of a specification, draft 2020-12, with two spaces a level.
+// Editors with a language server for YAML complete and check keys with it. It accepts every
+// specification that the parser accepts. The parser also checks what a schema cannot say, such as
+// the sum of the state of an agent.
 func Schema() ([]byte, error) {
 	root := section("")
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"

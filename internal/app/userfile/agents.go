@@ -11,9 +11,9 @@ import (
 )
 
 // ReadAgents reads a file of observations of agents: the column agent, with the id, the features of
-// the specification and, for a swarm with items, the column item if the file has one. It is empty in
-// rows that ask for no score. ReadAgents reads and checks the whole file. Ids may repeat, and are in
-// the order of the rows. Errors of the rows are of the input.
+// the specification and, for a swarm with items, the column item if the file has one. It is empty
+// in rows that ask for no score. ReadAgents reads and checks the whole file. Ids may repeat, and
+// are in the order of the rows. Errors of the rows are of the input.
 func ReadAgents(path string, spec *swarm.Spec) (*batch.AgentObservations, error) {
 	o, asks := &batch.AgentObservations{Width: len(spec.Features)}, false
 	// Features are float32 on the device: a number beyond its range is refused here.
@@ -48,8 +48,8 @@ func ReadAgents(path string, spec *swarm.Spec) (*batch.AgentObservations, error)
 	return o, err
 }
 
-// item returns the number in the column item, from 0 to n-1, or kernels.AgentNoItem of an empty one.
-// has is false for a row without the column.
+// item returns the number in the column item, from 0 to n-1, or kernels.AgentNoItem of an empty
+// one. has is false for a row without the column.
 func (r row) item(n int) (item int32, has bool, err error) {
 	text, ok := r.get(swarm.ItemColumn)
 	if !ok || text == "" || text == "null" {

@@ -47,9 +47,9 @@ type Paths struct {
 	Report string
 }
 
-// NewDestination returns the destination of a run, and checks before any work that every place can be written.
-// The extension of the output gives the format; a stream takes NDJSON. Errors of the paths are of
-// usage. The caller closes the result.
+// NewDestination returns the destination of a run, and checks before any work that every place can
+// be written. The extension of the output gives the format; a stream takes NDJSON. Errors of the
+// paths are of usage. The caller closes the result.
 func NewDestination(p Paths) (d *Destination, err error) {
 	output, rejects, page := p.Output, p.Rejects, p.Report
 	d = &Destination{begun: time.Now(), hasOutput: output != "" || p.Anomalies == ""}

@@ -21,8 +21,8 @@ func LessonColumns(spec *swarm.Spec) []string {
 	return all
 }
 
-// ReadLessons reads a file of values for knowledge nodes, with LessonColumns. It reads and checks the
-// whole file. A node is in one row. Errors of the rows are of the input.
+// ReadLessons reads a file of values for knowledge nodes, with LessonColumns. It reads and checks
+// the whole file. A node is in one row. Errors of the rows are of the input.
 func ReadLessons(path string, spec *swarm.Spec) (l swarms.Learn, err error) {
 	columns, lines := LessonColumns(spec), map[uint32]int{}
 	err = eachRow(path, spec, columns, func(r row) error {

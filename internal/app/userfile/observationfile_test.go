@@ -73,8 +73,8 @@ func TestReadAgentsErrors(t *testing.T) {
 	}
 }
 
-// TestReadItems: the column item is read where the swarm has items, and need not be there. A row may
-// be without one. With an embedding the feature is the number of a row.
+// TestReadItems: the column item is read where the swarm has items, and need not be there. A row
+// may be without one. With an embedding the feature is the number of a row.
 func TestReadItems(t *testing.T) {
 	const text = "name: x\naddressed: agent\nagents: 10\nagents_per_group: 5\nfeatures: [row]\n" +
 		"cell: {embed: {rows: 4, width: 2}, items: 3}\nvote: {candidates: [a, b]}\n"

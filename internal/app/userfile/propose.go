@@ -51,8 +51,8 @@ const (
 	maxCandidates = 8 // of the key, that are tried
 )
 
-// ProposeSpec reads the beginning of a file, proposes a specification, and reads up to 200,000 rows of
-// the file with it. Files of CSV, NDJSON, Parquet and Arrow, also packed, are samples. A sample
+// ProposeSpec reads the beginning of a file, proposes a specification, and reads up to 200,000 rows
+// of the file with it. Files of CSV, NDJSON, Parquet and Arrow, also packed, are samples. A sample
 // without a column of numbers or of times is an error of class jobs.CodeInput that lists the
 // columns, unless the choice names one. ctx ends the reading.
 func ProposeSpec(ctx context.Context, file string, c SpecChoice) (*SpecProposal, error) {
@@ -278,8 +278,8 @@ func (c *column) fractions() bool {
 	return c.number && slices.ContainsFunc(c.values, func(v string) bool { return strings.ContainsAny(v, ".,eE") })
 }
 
-// measured reports whether a column with the name of a key holds measured numbers, and no numbers of
-// rows: some are no integers, or all are small and go up and down.
+// measured reports whether a column with the name of a key holds measured numbers, and no numbers
+// of rows: some are no integers, or all are small and go up and down.
 func (c *column) measured() bool {
 	if c.fractions() {
 		return true
@@ -350,9 +350,9 @@ func (o *keyOrder) add(row *rows.Row) {
 	o.key, o.time = row.Key, row.Time
 }
 
-// tellsEntities reports whether the rows look like rows of entities whose names are numbers: the file
-// has one entity after the other, the entities take turns, or all have a row at the same times. A
-// measured number does none of it.
+// tellsEntities reports whether the rows look like rows of entities whose names are numbers: the
+// file has one entity after the other, the entities take turns, or all have a row at the same
+// times. A measured number does none of it.
 func (o *keyOrder) tellsEntities() bool {
 	n := len(o.counts)
 	if n < 2 {
@@ -447,8 +447,8 @@ func (s *sample) text(c SpecChoice, p *SpecProposal) string {
 	return b.String()
 }
 
-// SpecText returns the specification for a choice without a sample, as YAML. What the choice leaves open
-// has its default.
+// SpecText returns the specification for a choice without a sample, as YAML. What the choice leaves
+// open has its default.
 func SpecText(c SpecChoice) string {
 	if c.Timestamp == "" {
 		c.Timestamp = "timestamp"

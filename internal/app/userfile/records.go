@@ -17,8 +17,8 @@ type records struct {
 	firstEnd int   // of the first record of the stream, while nothing was dropped
 }
 
-// FirstRecord returns the end of the first record of a text of CSV or NDJSON in bytes; 0 if it has no
-// end.
+// FirstRecord returns the end of the first record of a text of CSV or NDJSON in bytes; 0 if it has
+// no end.
 func FirstRecord(text []byte, format rows.Format, csv dialect.CSV) int {
 	r := records{csv: format == "csv", comma: byte(csv.Comma())}
 	for r.read < len(text) && r.firstEnd == 0 {

@@ -23,8 +23,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// row is a row of a file. get returns the text of a column; ok is false for a column that the CSV file
-// or the JSON object does not have.
+// row is a row of a file. get returns the text of a column; ok is false for a column that the CSV
+// file or the JSON object does not have.
 type row struct {
 	path string
 	line int
@@ -61,8 +61,8 @@ func (r row) number(column string, bits int, want string, good func(v float64) b
 	return v, nil
 }
 
-// eachRow calls add with the rows of a file of CSV, which has the columns, or of JSON lines. It stops
-// at the first error of add.
+// eachRow calls add with the rows of a file of CSV, which has the columns, or of JSON lines. It
+// stops at the first error of add.
 func eachRow(path string, spec *swarm.Spec, columns []string, add func(r row) error) error {
 	f, err := os.Open(path)
 	if err != nil {

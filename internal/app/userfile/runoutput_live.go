@@ -38,8 +38,8 @@ func (p piece) after(q piece) bool {
 // liveAnswer bounds the time of a write before the agent is told to wait.
 const liveAnswer = time.Second
 
-// newLiveOutput writes to w. closed is called once, in a goroutine of its own, when the reader closes its
-// end.
+// newLiveOutput writes to w. closed is called once, in a goroutine of its own, when the reader
+// closes its end.
 func newLiveOutput(w io.Writer, closed func()) *live {
 	done := make(chan struct{})
 	close(done)

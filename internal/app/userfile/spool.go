@@ -207,8 +207,8 @@ func (g *gate) close() {
 	g.to = nil
 }
 
-// cutLast removes the last record of a file of CSV or NDJSON if it has no end: its writer was stopped
-// in the middle of it.
+// cutLast removes the last record of a file of CSV or NDJSON if it has no end: its writer was
+// stopped in the middle of it.
 func cutLast(f *os.File, ext string) error {
 	if ext != ".csv" && ext != ".ndjson" {
 		return nil

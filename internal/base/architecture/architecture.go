@@ -50,17 +50,17 @@ type Parameters struct {
 	End        []int   `json:"end,omitempty"`        // tokens that end a text
 }
 
-// Rope turns pairs of values of each head of queries and keys. Pair i of a head at position p has the
-// angle p * Theta^(-2i/HeadWidth), which Scaling changes.
+// Rope turns pairs of values of each head of queries and keys. Pair i of a head at position p has
+// the angle p * Theta^(-2i/HeadWidth), which Scaling changes.
 type Rope struct {
 	Theta float64 `json:"theta"`
 	// Pairs: pair i is values 2i and 2i+1. Otherwise it is values i and i + HeadWidth/2. GGUF files of
 	// the family llama have the rows of queries and keys in the former order.
 	Pairs bool `json:"pairs,omitempty"`
-	// Scaling is empty; or linear: angles are divided by Factor; or llama3: frequencies of a wave longer
-	// than Original/Low are divided by Factor, waves shorter than Original/High are not, and between
-	// both lies a blend, as modeling_rope_utils.py of transformers computes it; or tensor: angle i is
-	// divided by value i of the tensor rope_freqs.weight.
+	// Scaling is empty; or linear: angles are divided by Factor; or llama3: frequencies of a wave
+	// longer than Original/Low are divided by Factor, waves shorter than Original/High are not, and
+	// between both lies a blend, as modeling_rope_utils.py of transformers computes it; or tensor:
+	// angle i is divided by value i of the tensor rope_freqs.weight.
 	Scaling  string  `json:"scaling,omitempty"`
 	Factor   float64 `json:"factor,omitempty"`
 	Low      float64 `json:"low,omitempty"`
@@ -169,7 +169,8 @@ const (
 	RopeFreqs = "rope_freqs.weight"
 )
 
-// hugging has the canonical end of a name by its end in the convention of transformers, for a layer.
+// hugging has the canonical end of a name by its end in the convention of transformers, for a
+// layer.
 var hugging = map[string]string{
 	"input_layernorm.weight": "attn_norm.weight", "post_attention_layernorm.weight": "ffn_norm.weight",
 	"self_attn.q_proj.weight": "attn_q.weight", "self_attn.q_proj.bias": "attn_q.bias",

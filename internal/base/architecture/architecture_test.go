@@ -154,7 +154,8 @@ func TestFromConfigRefuses(t *testing.T) {
 	}
 }
 
-// ggufKeysOf are the keys of a small model of a family, as convert_hf_to_gguf.py of llama.cpp names them.
+// ggufKeysOf are the keys of a small model of a family, as convert_hf_to_gguf.py of llama.cpp names
+// them.
 func ggufKeysOf(family string) map[string]any {
 	m := map[string]any{
 		"general.architecture": family, "general.type": "model", "general.name": "small",

@@ -56,8 +56,8 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// TestClocksGoBack: a timestamp of the hour that comes twice has two times, one that does not come is
-// refused.
+// TestClocksGoBack: a timestamp of the hour that comes twice has two times, one that does not come
+// is refused.
 func TestClocksGoBack(t *testing.T) {
 	d := CSV{Zone: "Europe/Berlin", Time: Forms{"02.01.2006 15:04"}}
 	forms, zone, err := d.Clock()

@@ -35,9 +35,9 @@ var directives = map[byte]string{
 
 // ParseForm reads the form of a timestamp: rfc3339, unix_s (or unix), unix_ms, unix_us, unix_ns,
 // excel (the days of spreadsheets, to the millisecond), iso_week (2026-W10, 2026-W10-1 or 2026W101,
-// and a time behind the day), a layout of Go such as "02.01.2006 15:04:05", or one of strptime such as
-// "%d.%m.%Y %H:%M:%S". A form has a day, and either 24 hours or AM and PM. Fractions of a second are
-// read behind the seconds of every form.
+// and a time behind the day), a layout of Go such as "02.01.2006 15:04:05", or one of strptime such
+// as "%d.%m.%Y %H:%M:%S". A form has a day, and either 24 hours or AM and PM. Fractions of a second
+// are read behind the seconds of every form.
 func ParseForm(text string) (Form, error) {
 	if f, ok := named[strings.ToLower(text)]; ok {
 		return f, nil
@@ -201,8 +201,8 @@ func parseWeek(text string) (t time.Time, zoned bool, err error) {
 	return t, false, errForm
 }
 
-// Compact returns the form of a text of digits that is a date of 1990 to 2100 without separators, and
-// "" for others. As a unix time it would be in the seventies.
+// Compact returns the form of a text of digits that is a date of 1990 to 2100 without separators,
+// and "" for others. As a unix time it would be in the seventies.
 func Compact(text string) (form string) {
 	form = map[int]string{8: "20060102", 12: "200601021504", 14: "20060102150405"}[len(text)]
 	if t, err := time.Parse(form, text); form == "" || err != nil || t.Year() < 1990 || t.Year() > 2100 {
@@ -239,8 +239,8 @@ func (f Form) number(text string) (int64, error) {
 	return int64(v * f.unit), nil
 }
 
-// Repeated returns for how long clocks of a zone repeat the times around the one that they show as wall
-// does in UTC. It is 0 for a time that they show once, or not at all.
+// Repeated returns for how long clocks of a zone repeat the times around the one that they show as
+// wall does in UTC. It is 0 for a time that they show once, or not at all.
 func Repeated(wall time.Time, zone *time.Location) time.Duration {
 	first, last, err := inZone(wall, zone)
 	if err != nil {

@@ -61,8 +61,8 @@ func Exp(x float32) float32 {
 	return float32(s * math.Float32frombits(uint32(i+127)<<23))
 }
 
-// Log2Rough returns the binary logarithm of a positive, normal x to 0.09: its exponent, and straight
-// inside of an octave. It is continuous and monotone.
+// Log2Rough returns the binary logarithm of a positive, normal x to 0.09: its exponent, and
+// straight inside of an octave. It is continuous and monotone.
 func Log2Rough(x float32) float32 {
 	return float32(float32(int32(math.Float32bits(x)))*(1.0/(1<<23))) - 127
 }

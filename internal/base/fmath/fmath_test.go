@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestExp compares Exp with float64 and requires that it does not fall, also from one power of two to
-// the next.
+// TestExp compares Exp with float64 and requires that it does not fall, also from one power of two
+// to the next.
 func TestExp(t *testing.T) {
 	last := float32(0)
 	for x := float32(0); x <= 80; x += 1.0 / 512 {

@@ -14,7 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/quant"
 )
 
-// scanner reads a file from its start on. After the first error it reads zeros, and keeps the error.
+// scanner reads a file from its start on. After the first error it reads zeros, and keeps the
+// error.
 type scanner struct {
 	r    *bufio.Reader
 	at   int64 // of the next byte

@@ -39,8 +39,8 @@ func SameSecret(a, b string) bool {
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// Loopback reports whether only this machine reaches a listener on host. A name other than localhost
-// is not resolved and counts as reachable from outside.
+// Loopback reports whether only this machine reaches a listener on host. A name other than
+// localhost is not resolved and counts as reachable from outside.
 func Loopback(host string) bool {
 	if strings.EqualFold(host, "localhost") {
 		return true

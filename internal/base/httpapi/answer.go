@@ -17,7 +17,8 @@ type Failure struct {
 	Error string `json:"error"`
 }
 
-// Error is an answer that reports a failure. Its text is for the client: one sentence with the cure.
+// Error is an answer that reports a failure. Its text is for the client: one sentence with the
+// cure.
 type Error struct {
 	Status int
 	// After is the pause before the same request may succeed; 0: repeating it does not help.

@@ -118,8 +118,8 @@ func (b *Bodies) Read(w http.ResponseWriter, r *http.Request, limit int64) (data
 	}
 }
 
-// Decode reads a value of JSON. A field that v does not have is an error, because a client of a later
-// version relies on it.
+// Decode reads a value of JSON. A field that v does not have is an error, because a client of a
+// later version relies on it.
 func Decode(from io.Reader, v any) error {
 	d := json.NewDecoder(from)
 	d.DisallowUnknownFields()

@@ -70,8 +70,8 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// TestRegister: parameters are checked before a route serves, errors have their status, and requests
-// with the same parameters have the same key.
+// TestRegister: parameters are checked before a route serves, errors have their status, and
+// requests with the same parameters have the same key.
 func TestRegister(t *testing.T) {
 	var keys []string
 	routes := []Route{{
@@ -143,8 +143,8 @@ func TestRegister(t *testing.T) {
 	}
 }
 
-// TestBodies: a body is read up to its limit, with memory that is given back, and a body without memory
-// is refused.
+// TestBodies: a body is read up to its limit, with memory that is given back, and a body without
+// memory is refused.
 func TestBodies(t *testing.T) {
 	b := NewBodies(128 << 10)
 	read := func(size int, known bool, limit int64) (int, func(), error) {

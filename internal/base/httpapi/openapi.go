@@ -21,8 +21,8 @@ type API struct {
 	Names map[string]string
 }
 
-// Describe returns the description of an API (OpenAPI 3.1) as indented JSON, made from its routes and
-// the types of their answers. The text is the same for each call.
+// Describe returns the description of an API (OpenAPI 3.1) as indented JSON, made from its routes
+// and the types of their answers. The text is the same for each call.
 func (a API) Describe(routes []Route) []byte {
 	s := schemas{names: a.Names, all: map[string]any{}}
 	paths := map[string]map[string]any{}

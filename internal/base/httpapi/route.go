@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// Route is one operation of an API. The handlers and the description (Describe) are made from tables
-// of routes, so they agree.
+// Route is one operation of an API. The handlers and the description (Describe) are made from
+// tables of routes, so they agree.
 type Route struct {
 	// Method is the method of HTTP. Path is below the prefix of the API, with {id} for parameters.
 	Method, Path string
@@ -40,7 +40,8 @@ type Request struct {
 	Key string
 }
 
-// Param is a parameter of a route. A request with a value that does not fit it is refused with status
+// Param is a parameter of a route. A request with a value that does not fit it is refused with
+// status
 // 400. Parameters that a route does not have are ignored.
 type Param struct {
 	Name, In, Kind string // In: path or query; Kind: string, integer or boolean

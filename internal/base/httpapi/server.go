@@ -19,8 +19,8 @@ const headerTimeout = 5 * time.Second
 // default of net/http.
 type Config struct {
 	Handler http.Handler
-	// Serve is TLS of a configuration, or nil to serve the connections as the listener has them. It is a
-	// function so that programs without HTTPS do not contain the server of crypto/tls.
+	// Serve is TLS of a configuration, or nil to serve the connections as the listener has them. It is
+	// a function so that programs without HTTPS do not contain the server of crypto/tls.
 	Serve func(s *http.Server, l net.Listener) error
 	// ErrorLog receives what net/http says of connections; nil for the default of package log.
 	ErrorLog  *log.Logger
@@ -79,8 +79,8 @@ func (s *Server) Err() error {
 	return s.err
 }
 
-// Close refuses new requests and lets the requests in progress finish until ctx ends. Then it closes
-// their connections. A second call does nothing.
+// Close refuses new requests and lets the requests in progress finish until ctx ends. Then it
+// closes their connections. A second call does nothing.
 func (s *Server) Close(ctx context.Context) {
 	if s.http.Shutdown(ctx) != nil {
 		_ = s.http.Close()

@@ -1,9 +1,9 @@
 // Package objectstore is the contract of the buckets of object stores. Package cloud registers the
 // drivers of the protocol S3 and of Google's object store.
 //
-// It has two users. Sources and sinks of CPU agents (package cpuagents/remote) hand in a client that
-// passes the egress guard and bounds each answer. Snapshots (package internal/app/bucket) use the login
-// of the process.
+// It has two users. Sources and sinks of CPU agents (package cpuagents/remote) hand in a client
+// that passes the egress guard and bounds each answer. Snapshots (package internal/app/bucket) use
+// the login of the process.
 package objectstore
 
 import (
@@ -91,9 +91,9 @@ var drivers struct {
 	of map[string]Driver // by scheme
 }
 
-// Register registers the driver of a scheme when a package is imported, as drivers of database/sql do.
-// So only a program that imports package cloud links the clients of the stores. It panics if the scheme
-// has a driver already.
+// Register registers the driver of a scheme when a package is imported, as drivers of database/sql
+// do. So only a program that imports package cloud links the clients of the stores. It panics if
+// the scheme has a driver already.
 func Register(scheme string, d Driver) {
 	drivers.Lock()
 	defer drivers.Unlock()
@@ -120,8 +120,8 @@ func Open(ctx context.Context, scheme string, o Options) (Bucket, error) {
 // Missing reports whether a status says that there is no such object.
 func Missing(status int) bool { return status == http.StatusNotFound }
 
-// Transient reports whether a repetition may repair a call that failed with a status: it had no answer,
-// or 408, 429 or 5xx, as Google's documents say.
+// Transient reports whether a repetition may repair a call that failed with a status: it had no
+// answer, or 408, 429 or 5xx, as Google's documents say.
 func Transient(status int) bool {
 	return status == 0 || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests || status >= 500
 }

@@ -1,5 +1,5 @@
-// Package otlptest is a collector of OpenTelemetry spans for tests: it takes what an exporter sends over
-// HTTP.
+// Package otlptest is a collector of OpenTelemetry spans for tests: it takes what an exporter sends
+// over HTTP.
 package otlptest
 
 import (

@@ -8,8 +8,8 @@ import (
 	"math"
 )
 
-// Axes are what a raster has around its cells: a title, the numbers of rows and columns, and the names
-// of states.
+// Axes are what a raster has around its cells: a title, the numbers of rows and columns, and the
+// names of states.
 type Axes struct {
 	Title string
 	// Rows and Columns say what a row and a column are. FirstRow and FirstColumn are their first

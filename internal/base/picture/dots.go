@@ -59,8 +59,8 @@ func (s DotSize) Check(frames int) error {
 	return GridSize{Width: s.Width, Height: s.Height, Scale: 1}.Check(frames)
 }
 
-// Frame draws dots, later ones over earlier ones. Those beyond an edge are cut off, and those without a
-// place, which are NaN, are not drawn.
+// Frame draws dots, later ones over earlier ones. Those beyond an edge are cut off, and those
+// without a place, which are NaN, are not drawn.
 func (s DotSize) Frame(dots []Dot) (*image.Paletted, error) {
 	if err := s.Check(1); err != nil {
 		return nil, err

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestFrame: dots are where their places say, also at edges, and in their colours. This is the picture.
+// TestFrame: dots are where their places say, also at edges, and in their colours. This is the
+// picture.
 func TestFrame(t *testing.T) {
 	m, err := DotSize{8, 4, 2}.Frame([]Dot{
 		{0.5, 0.5, Plain}, {0, 0, 0}, {1, 1, Pale}, {0.26, 0.99, 3}, {math.NaN(), 0, 1}, {0, 1.5, 1}, {-0.1, 0, 1},
@@ -37,8 +38,8 @@ func TestFrame(t *testing.T) {
 	}
 }
 
-// TestDirection: ways to the right, upwards, to the left and downwards have a quarter of the colours
-// between them, and all colours differ.
+// TestDirection: ways to the right, upwards, to the left and downwards have a quarter of the
+// colours between them, and all colours differ.
 func TestDirection(t *testing.T) {
 	for i, way := range [][2]float64{{1, 0}, {0, 2}, {-3, 0}, {0, -1e-9}} {
 		if got := Direction(way[0], way[1]); int(got) != i*Directions/4 {

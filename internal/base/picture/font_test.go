@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestDrawText: glyphs stand on their line, a rune without a glyph has the one for all others, and what is
-// outside of the picture is left out.
+// TestDrawText: glyphs stand on their line, a rune without a glyph has the one for all others, and
+// what is outside of the picture is left out.
 func TestDrawText(t *testing.T) {
 	draw := func(x, y int, text string) (lines []string) {
 		m := image.NewPaletted(image.Rect(0, 0, 2*glyph, line), color.Palette{color.White, color.Black})

@@ -48,7 +48,8 @@ var shades = func() (all color.Palette) {
 type GridSize struct {
 	Width, Height int64 // cells
 	Scale         int   // 1 to MaxScale
-	// States is how many there are, up to MaxStates; 0 is 3. More than 3 are shades from light to dark.
+	// States is how many there are, up to MaxStates; 0 is 3. More than 3 are shades from light to
+	// dark.
 	States int
 }
 

@@ -94,8 +94,8 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-// TestStates: up to three states have the colours of cells, and more are shades that differ, from light to
-// dark.
+// TestStates: up to three states have the colours of cells, and more are shades that differ, from
+// light to dark.
 func TestStates(t *testing.T) {
 	for n := range MaxStates + 1 {
 		states := []byte{0, 1, 2}

@@ -5,8 +5,9 @@ package picture
 
 import _ "embed"
 
-// UPlotJS is the minified script. It defines the global uPlot when a page runs it as a classic script.
-// The script calls neither eval nor innerHTML, so a strict content security policy allows it.
+// UPlotJS is the minified script. It defines the global uPlot when a page runs it as a classic
+// script. The script calls neither eval nor innerHTML, so a strict content security policy allows
+// it.
 //
 //go:embed assets/uPlot.iife.min.js
 var UPlotJS string

@@ -25,8 +25,8 @@ const (
 // ErrType is a type that cannot be decoded, or bytes that are no elements of the type.
 var ErrType = errors.New("elements that cannot be decoded")
 
-// layout is how a type lies in memory. All is little-endian. decode decodes one block, or any number
-// of elements if a block is one element.
+// layout is how a type lies in memory. All is little-endian. decode decodes one block, or any
+// number of elements if a block is one element.
 type layout struct {
 	elements, bytes int64 // of a block
 	decode          func(dst []float32, src []byte)

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// IndexName is the name of the file that says which tensor is in which of several files of a folder.
+// IndexName is the name of the file that says which tensor is in which of several files of a
+// folder.
 const IndexName = "model.safetensors.index.json"
 
 // maxFiles is the most files of an index.

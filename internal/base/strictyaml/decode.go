@@ -228,8 +228,8 @@ func (s *Size) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// String returns the size with the largest unit that gives a whole number: 2MiB. UnmarshalYAML reads
-// it.
+// String returns the size with the largest unit that gives a whole number: 2MiB. UnmarshalYAML
+// reads it.
 func (s Size) String() string {
 	v, unit := int64(s), ""
 	for _, u := range []string{"KiB", "MiB", "GiB", "TiB"} {

@@ -1,5 +1,6 @@
-// Package telemetry embeds the example swarm of examples/telemetry and its data: two weeks of six series
-// of a service and its machine room, with labelled incidents. Command generate of tools/ makes them.
+// Package telemetry embeds the example swarm of examples/telemetry and its data: two weeks of six
+// series of a service and its machine room, with labelled incidents. Command generate of tools/
+// makes them.
 package telemetry
 
 import (
@@ -15,8 +16,8 @@ import (
 //go:embed files.zip
 var packed []byte
 
-// Files holds swarm.yaml, the series under data, and incidents.json with the labels of the series, as in
-// the folder examples/telemetry.
+// Files holds swarm.yaml, the series under data, and incidents.json with the labels of the series,
+// as in the folder examples/telemetry.
 var Files fs.FS = unpacked()
 
 func unpacked() fs.FS {

@@ -16,10 +16,10 @@ import (
 // unused is the time after its last use at which an entry is removed.
 const unused = 14 * 24 * time.Hour
 
-// CachedFile returns the path of the entry with the key that parts form. If there is none, create must
-// write it to the path that it gets; an error fails the test. Tests and processes may ask for the
-// same entry at a time: each gets a complete one. The key is a digest of all that the content depends
-// on, so an entry is never stale. Entries that no test has used for two weeks are removed.
+// CachedFile returns the path of the entry with the key that parts form. If there is none, create
+// must write it to the path that it gets; an error fails the test. Tests and processes may ask for
+// the same entry at a time: each gets a complete one. The key is a digest of all that the content
+// depends on, so an entry is never stale. Entries that no test has used for two weeks are removed.
 func CachedFile(t testing.TB, create func(path string) error, parts ...string) string {
 	t.Helper()
 	folder, err := os.UserCacheDir()

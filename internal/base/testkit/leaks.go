@@ -29,9 +29,9 @@ func CheckLeaks(m interface{ Run() int }) {
 	)
 }
 
-// CheckLeaksParallel is CheckLeaks for a package whose tests mostly wait for servers and leases. It runs up to n
-// of the tests that call t.Parallel at a time, however many cores there are, unless the command line
-// has -parallel.
+// CheckLeaksParallel is CheckLeaks for a package whose tests mostly wait for servers and leases. It
+// runs up to n of the tests that call t.Parallel at a time, however many cores there are, unless
+// the command line has -parallel.
 func CheckLeaksParallel(m interface{ Run() int }, n int) {
 	flag.Parse()
 	given := false

@@ -14,9 +14,9 @@ const LongEnv = "EXOSWARM_LONG"
 // otherwise.
 func Long() bool { return os.Getenv(LongEnv) != "" }
 
-// OnlyLong skips t unless long tests run. A plain go test ./... runs no long test, make test-long runs
-// all of them, and the gate a slice: tools/longtests finds the tests that call OnlyLong, Of, Few and
-// Checks.
+// OnlyLong skips t unless long tests run. A plain go test ./... runs no long test, make test-long
+// runs all of them, and the gate a slice: tools/longtests finds the tests that call OnlyLong, Of,
+// Few and Checks.
 func OnlyLong(t testing.TB) {
 	t.Helper()
 	if !Long() {
@@ -32,7 +32,8 @@ func Of(all, few int) int {
 	return few
 }
 
-// Few returns all where long tests run, and elsewhere n of them, evenly spread. It does not change all.
+// Few returns all where long tests run, and elsewhere n of them, evenly spread. It does not change
+// all.
 func Few[T any](all []T, n int) []T {
 	if Long() || len(all) <= n {
 		return all

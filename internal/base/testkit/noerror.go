@@ -1,6 +1,7 @@
 package testkit
 
-// Failer is the part of a test that NoError uses. A *testing.T, a *testing.B and a *rapid.T have it.
+// Failer is the part of a test that NoError uses. A *testing.T, a *testing.B and a *rapid.T have
+// it.
 type Failer interface {
 	Helper()
 	Fatalf(format string, args ...any)

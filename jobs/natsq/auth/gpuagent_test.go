@@ -158,7 +158,8 @@ func TestGPUAgentDenied(t *testing.T) {
 	}
 }
 
-// TestGPUAgentEmits: under its role a GPU agent emits decisions, each once, and a CPU agent may not.
+// TestGPUAgentEmits: under its role a GPU agent emits decisions, each once, and a CPU agent may
+// not.
 func TestGPUAgentEmits(t *testing.T) {
 	t.Parallel()
 	c := start(t)

@@ -20,8 +20,8 @@ any of them but A and B, and a name such as ` + "`SET1`" + ` for any stream of t
 
 `
 
-// markdown returns docs/roles.md: the names of streams, and for each role a line and a block with its
-// subjects. A test compares the page with the roles.
+// markdown returns docs/roles.md: the names of streams, and for each role a line and a block with
+// its subjects. A test compares the page with the roles.
 func markdown() string {
 	var f roleText
 	var roles strings.Builder
@@ -76,13 +76,13 @@ func writeLines(b *strings.Builder, head string, words []string) {
 	b.WriteString(line + "\n")
 }
 
-// A roleText shortens lists of subjects. sets are the sets of streams that it has named, in the order of
-// their first use.
+// A roleText shortens lists of subjects. sets are the sets of streams that it has named, in the
+// order of their first use.
 type roleText struct{ sets [][]string }
 
 // folded joins consecutive subjects that differ only in the name of a fixed stream. The result has
-// FIXED in the place of the name, FIXED-{A,B} if only the names A and B are missing, or the name of a
-// set.
+// FIXED in the place of the name, FIXED-{A,B} if only the names A and B are missing, or the name of
+// a set.
 func (f *roleText) folded(subjects []string) []string {
 	var out []string
 	for len(subjects) > 0 {

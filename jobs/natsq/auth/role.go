@@ -73,8 +73,9 @@ var (
 var purged = slices.Concat(levelsCPU, levelsGPU,
 	[]string{"EXO_JOBS_CPU", "EXO_JOBS_GPU", "EXO_SCHED", "EXO_WAIT", "OBJ_EXO_OBJECTS"})
 
-// served are the fixed streams that GPU agents read by consumers: the records of swarms, the leases,
-// the registry, the jobs of pool gpu with their cancellations, pauses and limits, and objects.
+// served are the fixed streams that GPU agents read by consumers: the records of swarms, the
+// leases, the registry, the jobs of pool gpu with their cancellations, pauses and limits, and
+// objects.
 var served = slices.Concat(levelsGPU, []string{
 	"EXO_JOBS_GPU", "KV_EXO_LEASES", "KV_EXO_SWARMS", "KV_EXO_CANCEL", "KV_EXO_CONTROL", "KV_EXO_AGENTS",
 	"KV_EXO_TENANTS", "OBJ_EXO_OBJECTS",

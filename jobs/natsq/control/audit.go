@@ -83,8 +83,8 @@ type Audit struct{ conn *natsconn.Conn }
 // NewAudit returns the audit that a connection reaches. The connection stays the caller's.
 func NewAudit(c *natsconn.Conn) *Audit { return &Audit{c} }
 
-// auditPatience bounds the storing of an outcome, which happens even if the context of the action has
-// ended.
+// auditPatience bounds the storing of an outcome, which happens even if the context of the action
+// has ended.
 const auditPatience = time.Second
 
 // Intent is a stored intent. End is called once.
@@ -93,8 +93,8 @@ type Intent struct {
 	r AuditRecord
 }
 
-// Begin stores the intent of an action, which the caller does next. If that fails, the caller must not
-// do it: the error wraps ErrNotWritten, and jobs.ErrDenied for a login that may not write.
+// Begin stores the intent of an action, which the caller does next. If that fails, the caller must
+// not do it: the error wraps ErrNotWritten, and jobs.ErrDenied for a login that may not write.
 func (l *Audit) Begin(ctx context.Context, by Actor, w Action) (*Intent, error) {
 	r := AuditRecord{
 		Version: jobs.Version, ID: natsconn.NewID(), Phase: PhaseIntent, User: cut(by.User), From: cut(by.From),
@@ -160,8 +160,8 @@ func (l *Audit) put(ctx context.Context, r AuditRecord) error {
 }
 
 // List calls fn with the actions whose intent was stored at or after since, newest first, until fn
-// returns false. It reads one message at a time. Messages that are not records are skipped. An action
-// that is in progress has OutcomeUnknown.
+// returns false. It reads one message at a time. Messages that are not records are skipped. An
+// action that is in progress has OutcomeUnknown.
 func (l *Audit) List(ctx context.Context, since time.Time, fn func(AuditEntry) bool) error {
 	first, last, err := l.conn.Bounds(ctx, "list the audit", wire.AuditStream)
 	if err != nil {

@@ -99,8 +99,8 @@ const grantTick = 100 * time.Millisecond
 // record.
 func recordKey(p jobs.Pool, tenant string) string { return string(p) + "." + tenant }
 
-// StartLimiter returns a limiter that follows the records of a pool until Close. ctx bounds the start
-// only.
+// StartLimiter returns a limiter that follows the records of a pool until Close. ctx bounds the
+// start only.
 func StartLimiter(ctx context.Context, c *natsconn.Conn, o LimiterOptions) (*Limiter, error) {
 	l := newLimiter(c, o)
 	// Records may have been written long ago, so the first stamp is the time of an answer.

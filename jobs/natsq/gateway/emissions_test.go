@@ -38,8 +38,8 @@ func entries(t *testing.T, c *natsq.Conn, name string) (all []uint64) {
 	return all
 }
 
-// replay calls do for two rules of each entry of a log of last entries, as writer number w that begins
-// again from earlier checkpoints.
+// replay calls do for two rules of each entry of a log of last entries, as writer number w that
+// begins again from earlier checkpoints.
 func replay(t *testing.T, w int, last uint64, do func(entry uint64, rule int) error) {
 	r := rand.New(rand.NewPCG(25, uint64(w)))
 	for entry := uint64(1); entry <= last; {
@@ -81,8 +81,8 @@ func TestEmitOnce(t *testing.T) {
 	}
 }
 
-// TestEmitAgain: a swarm of the same key and another identity emits from its first entry on, names do
-// not concern one another, and a list begins behind a number.
+// TestEmitAgain: a swarm of the same key and another identity emits from its first entry on, names
+// do not concern one another, and a list begins behind a number.
 func TestEmitAgain(t *testing.T) {
 	_, c := jobstest.InProcess(t, natsq.Connect)
 	emit := func(e swarms.Emission) {

@@ -45,7 +45,8 @@ type Swarms interface {
 	Swarm(ctx context.Context, id string) (swarms.Swarm, error)
 }
 
-// NewSubmissions returns the submissions that a connection reaches. The connection stays the caller's.
+// NewSubmissions returns the submissions that a connection reaches. The connection stays the
+// caller's.
 func NewSubmissions(c *natsconn.Conn, q RuleQueue, s Swarms) *Submissions {
 	return &Submissions{c, q, s}
 }

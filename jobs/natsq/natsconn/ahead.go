@@ -8,9 +8,9 @@ import (
 
 const aheadMost = 32
 
-// Ahead reads the messages of a stream in turn. It is Next that asks for several at a time where their
-// numbers follow one another: a question for each took a list of 100,000 jobs 40 s. It is for one
-// goroutine.
+// Ahead reads the messages of a stream in turn. It is Next that asks for several at a time where
+// their numbers follow one another: a question for each took a list of 100,000 jobs 40 s. It is for
+// one goroutine.
 type Ahead struct {
 	ask     func(ctx context.Context, seq uint64) (*Message, error)
 	window  int
@@ -24,8 +24,8 @@ type aheadAnswer struct {
 	err  error
 }
 
-// NewAhead returns a reader that gets messages by ask, which is Next of one stream and subject. Several
-// goroutines call ask at a time.
+// NewAhead returns a reader that gets messages by ask, which is Next of one stream and subject.
+// Several goroutines call ask at a time.
 func NewAhead(ask func(ctx context.Context, seq uint64) (*Message, error)) *Ahead {
 	return &Ahead{ask: ask}
 }

@@ -240,8 +240,8 @@ func (c *Conn) Explain(err error) error { return c.refused.explain(err) }
 // credentials expired or were revoked. All calls fail from then on.
 func (c *Conn) Refused() <-chan struct{} { return c.refused.gone }
 
-// User returns the name of the user of the credentials that this connection logged in with; empty for
-// a login without a name. It is for people: the server knows who may do what.
+// User returns the name of the user of the credentials that this connection logged in with; empty
+// for a login without a name. It is for people: the server knows who may do what.
 func (c *Conn) User() string { return c.refused.who.name }
 
 // NewID returns a random id for a job or a swarm, which is unique.
@@ -321,7 +321,8 @@ func (c *Conn) Retry(ctx context.Context, what string, fn func(ctx context.Conte
 	return c.RetrySending(ctx, what, 0, fn)
 }
 
-// RetrySending is Retry for tries that send up to size bytes, which takes longer on a slow connection.
+// RetrySending is Retry for tries that send up to size bytes, which takes longer on a slow
+// connection.
 func (c *Conn) RetrySending(ctx context.Context, what string, size int, fn func(ctx context.Context) error) error {
 	limit := LongTry + sending(size)
 	return c.retryIn(ctx, what, longPause, func(time.Duration) time.Duration { return limit }, fn)

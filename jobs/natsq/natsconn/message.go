@@ -207,9 +207,9 @@ func (c *Conn) Next(ctx context.Context, stream, subject string, seq uint64) (m 
 	return m, err
 }
 
-// Each reads the messages on a subject, which may have wildcards, from the sequence number seq on. It reads
-// one at a time with retries, and ends behind the last message or with an error. what names the caller's
-// work in errors.
+// Each reads the messages on a subject, which may have wildcards, from the sequence number seq on.
+// It reads one at a time with retries, and ends behind the last message or with an error. what
+// names the caller's work in errors.
 func (c *Conn) Each(ctx context.Context, what, stream, subject string, seq uint64) iter.Seq2[*Message, error] {
 	return func(yield func(*Message, error) bool) {
 		for {
@@ -389,7 +389,8 @@ func (c *Conn) publishEach(ctx context.Context, t RetryFunc, what string, msgs [
 	return errs
 }
 
-// firstFailure returns the first of the errors for which the server did not do its work; nil without one.
+// firstFailure returns the first of the errors for which the server did not do its work; nil
+// without one.
 func firstFailure(errs []error) error {
 	i := slices.IndexFunc(errs, func(err error) bool { return failure(err) != "" || errors.Is(err, context.Canceled) })
 	if i < 0 {

@@ -242,8 +242,8 @@ const (
 	auditMsg   = 32 << 10
 )
 
-// audited returns the stream of what operators did. The server refuses to delete or purge its messages
-// for every login: they end by age and size alone.
+// audited returns the stream of what operators did. The server refuses to delete or purge its
+// messages for every login: they end by age and size alone.
 func audited() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:       wire.AuditStream,
@@ -258,8 +258,8 @@ func audited() jetstream.StreamConfig {
 	}
 }
 
-// Bounds of what swarms emit. The last of a name stays, which tells what was emitted, until it is so
-// old that no process emits it again.
+// Bounds of what swarms emit. The last of a name stays, which tells what was emitted, until it is
+// so old that no process emits it again.
 const (
 	emittedName  = 1 << 10 // messages
 	emittedBytes = 1 << 30

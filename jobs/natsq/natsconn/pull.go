@@ -25,12 +25,12 @@ type Puller struct {
 	closed bool
 }
 
-// PullTimed begins to measure a request for the messages that a consumer has now. answered is called
-// with its error. It may be called from several goroutines.
+// PullTimed begins to measure a request for the messages that a consumer has now. answered is
+// called with its error. It may be called from several goroutines.
 type PullTimed func() (answered func(err error))
 
-// NewPuller returns a puller over a connection, which stays the caller's. The caller closes the puller.
-// A nil timed measures nothing.
+// NewPuller returns a puller over a connection, which stays the caller's. The caller closes the
+// puller. A nil timed measures nothing.
 func NewPuller(nc *nats.Conn, timed PullTimed) *Puller { return &Puller{nc: nc, timed: timed} }
 
 // pullPatience is how long a call waits for the server. A consumer with too many unacknowledged

@@ -37,9 +37,9 @@ func newJetStream(nc *nats.Conn) (jetstream.JetStream, error) {
 	return jetstream.New(nc, jetstream.WithDefaultTimeout(apiTimeout), jetstream.WithPublishAsyncTimeout(2*LongTry))
 }
 
-// Spread returns one of c and its siblings for part i of key, the same one in each call. Consecutive
-// parts have different ones. A server reads and writes a connection with one goroutine each, so
-// several connections carry more bytes than one. The result is valid until c is closed.
+// Spread returns one of c and its siblings for part i of key, the same one in each call.
+// Consecutive parts have different ones. A server reads and writes a connection with one goroutine
+// each, so several connections carry more bytes than one. The result is valid until c is closed.
 func (c *Conn) Spread(key string, i int) *Conn {
 	n := uint32(len(c.siblings) + 1)
 	if at := (crc32.ChecksumIEEE([]byte(key))%n + uint32(i)) % n; at > 0 {

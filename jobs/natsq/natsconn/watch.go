@@ -16,8 +16,8 @@ import (
 // of a lease, 10 s, and a question takes the server some 50 µs.
 const watchPoll = time.Second
 
-// watchLag is the number of polls after which a watch whose replica does not follow begins anew. The
-// next consumer may be on another server.
+// watchLag is the number of polls after which a watch whose replica does not follow begins anew.
+// The next consumer may be on another server.
 const watchLag = 3
 
 type removed struct{ bucket, key string }
@@ -126,8 +126,8 @@ func (w *watch) once(ctx context.Context) error {
 }
 
 // newest returns the number of the newest entry that the leader of the bucket has, 0 for none. The
-// consumer of a watch is on any server. While the replica there lags behind, it leaves out entries and
-// says that it is complete.
+// consumer of a watch is on any server. While the replica there lags behind, it leaves out entries
+// and says that it is complete.
 func (w *watch) newest(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, LongTry)
 	defer cancel()

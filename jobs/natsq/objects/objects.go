@@ -1,5 +1,5 @@
-// Package objects stores files that travel between submitters and agents, and removes the files that
-// no job needs any more.
+// Package objects stores files that travel between submitters and agents, and removes the files
+// that no job needs any more.
 //
 // An object belongs to a job (jobs.Owner in its metadata), and does not expire by age. A sweeper in
 // each CPU agent asks the streams whether anything is known of the job, and removes the object when

@@ -18,8 +18,8 @@ import (
 )
 
 // Object opens an object of the owner. The reader checks the digest at the end, and returns an
-// error instead of io.EOF for a damaged object. It fails with jobs.ErrNotFound if there is surely no
-// such object, see natsconn.Conn.Sure. ctx bounds the reading too. The caller closes the reader.
+// error instead of io.EOF for a damaged object. It fails with jobs.ErrNotFound if there is surely
+// no such object, see natsconn.Conn.Sure. ctx bounds the reading too. The caller closes the reader.
 func (st *Store) Object(ctx context.Context, name string, of jobs.Owner) (io.ReadCloser, error) {
 	return st.OpenNamed(ctx, of.Named(name))
 }

@@ -93,8 +93,8 @@ func (q *Queue) Queued(ctx context.Context, j jobs.Job) (bool, error) {
 	return q.atLevels(ctx, j, func(s wire.Source) (bool, error) { return q.queuedAt(ctx, s, j.ID) })
 }
 
-// atLevels returns what do returns for the level that has a job; false if none has it. do fails with
-// jobs.ErrNotFound if its source does not have the job.
+// atLevels returns what do returns for the level that has a job; false if none has it. do fails
+// with jobs.ErrNotFound if its source does not have the job.
 func (q *Queue) atLevels(ctx context.Context, j jobs.Job, do func(wire.Source) (bool, error)) (bool, error) {
 	levels, err := q.levels(ctx, j.Pool)
 	if err != nil {
@@ -113,8 +113,8 @@ func (q *Queue) atLevels(ctx context.Context, j jobs.Job, do func(wire.Source) (
 	return false, nil
 }
 
-// queuedAt reports whether no worker has had a job of a source. It fails with jobs.ErrNotFound if the
-// source does not have the job.
+// queuedAt reports whether no worker has had a job of a source. It fails with jobs.ErrNotFound if
+// the source does not have the job.
 func (q *Queue) queuedAt(ctx context.Context, s wire.Source, id string) (bool, error) {
 	m, err := q.lastAt(ctx, s, s.Job(id))
 	if err != nil {

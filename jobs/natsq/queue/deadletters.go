@@ -23,15 +23,16 @@ const (
 	headerWorker   = "Exo-Worker"
 )
 
-// DeadLetters reads and writes the dead letters of all pools. The stream keeps one letter per pool, kind,
-// tenant and id; a later letter of the same job replaces it. The methods may be called from several
-// goroutines.
+// DeadLetters reads and writes the dead letters of all pools. The stream keeps one letter per pool,
+// kind, tenant and id; a later letter of the same job replaces it. The methods may be called from
+// several goroutines.
 type DeadLetters struct {
 	conn  *natsconn.Conn
 	queue *Queue // for Redrive alone
 }
 
-// NewDeadLetters returns the dead letters that a connection reaches. The connection stays the caller's.
+// NewDeadLetters returns the dead letters that a connection reaches. The connection stays the
+// caller's.
 func NewDeadLetters(c *natsconn.Conn, q *Queue) *DeadLetters { return &DeadLetters{c, q} }
 
 // StoredLetter is a dead letter before it is stored.
@@ -45,9 +46,9 @@ type StoredLetter struct {
 	Level    jobs.Level // that the job asked for
 }
 
-// NeedsLetter reports whether a job with this result becomes a dead letter. A job that was cancelled or
-// missed its deadline does not. Neither does a job whose submitter waits for it (waited) and must act, because the job
-// or its data are wrong.
+// NeedsLetter reports whether a job with this result becomes a dead letter. A job that was
+// cancelled or missed its deadline does not. Neither does a job whose submitter waits for it
+// (waited) and must act, because the job or its data are wrong.
 func NeedsLetter(r jobs.Result, waited bool) bool {
 	if r.Status != jobs.Failed {
 		return false
@@ -91,8 +92,8 @@ func putLetter(ctx context.Context, c *natsconn.Conn, retry natsconn.RetryFunc, 
 	return c.PublishMsg(ctx, retry, "store the dead letter of job "+l.ID, m)
 }
 
-// decodeLetter reads a stored letter. Any client with the permission may have written it, so a number
-// that is not one counts as 0 attempts.
+// decodeLetter reads a stored letter. Any client with the permission may have written it, so a
+// number that is not one counts as 0 attempts.
 func decodeLetter(m *natsconn.Message) (jobs.DeadLetter, error) {
 	parts := strings.Split(m.Subject, ".")
 	if len(parts) != 6 {

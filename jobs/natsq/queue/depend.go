@@ -153,8 +153,8 @@ func (q *Queue) present(ctx context.Context, batch []jobs.Job) (n int, first str
 	return count(batch, func(j jobs.Job) (bool, error) { return q.Known(ctx, j.ID) })
 }
 
-// count calls is for the jobs of a batch, several at a time. It counts the jobs for which is reports
-// true, and returns the id of the first of them in the batch.
+// count calls is for the jobs of a batch, several at a time. It counts the jobs for which is
+// reports true, and returns the id of the first of them in the batch.
 func count(batch []jobs.Job, is func(jobs.Job) (bool, error)) (n int, first string, err error) {
 	var mu sync.Mutex
 	there := map[string]bool{}

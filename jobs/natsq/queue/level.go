@@ -16,8 +16,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// A job of a level is in the stream of the level only while it is queued. Before and afterwards it is
-// in the streams of all jobs, whose replicas no level exceeds (natsconn.Conn.GrantLevel).
+// A job of a level is in the stream of the level only while it is queued. Before and afterwards it
+// is in the streams of all jobs, whose replicas no level exceeds (natsconn.Conn.GrantLevel).
 
 // WithLevel returns a job with the level that the header of its message has. Without one the job
 // stays as it is.
@@ -41,14 +41,14 @@ func copyLevel(to *nats.Msg, from nats.Header) {
 	}
 }
 
-// absent reports whether an error of natsconn.Conn.AtLevel says that a level other than the default is
-// gone, or that its server is away.
+// absent reports whether an error of natsconn.Conn.AtLevel says that a level other than the default
+// is gone, or that its server is away.
 func absent(l jobs.Level, err error) bool {
 	return l != "" && (errors.Is(err, jobs.ErrNotFound) || errors.Is(err, jobs.ErrUnavailable))
 }
 
-// moveTo returns the source into which a waiting or delayed job moves. If the cluster does not give its
-// level any more, it is the default one, which is at least as safe.
+// moveTo returns the source into which a waiting or delayed job moves. If the cluster does not give
+// its level any more, it is the default one, which is at least as safe.
 func (q *Queue) moveTo(ctx context.Context, s wire.Source, h nats.Header) (wire.Source, error) {
 	l, err := q.conn.GrantLevel(ctx, s.Pool, jobs.Level(h.Get(wire.HeaderLevel)))
 	if err != nil && (errors.Is(err, jobs.ErrDenied) || jobs.AsError(err).Code == jobs.CodeInvalid) {

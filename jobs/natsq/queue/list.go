@@ -44,8 +44,9 @@ type Place struct {
 	Seq   uint64
 }
 
-// parts are the parts of the list of the jobs of a pool, in their order. A job that moves while they
-// are read moves towards the first, so the list may miss it; it has ended or is listed the next time.
+// parts are the parts of the list of the jobs of a pool, in their order. A job that moves while
+// they are read moves towards the first, so the list may miss it; it has ended or is listed the
+// next time.
 var parts = []struct{ name, subject string }{
 	{"queued", "exo.job."}, {"waiting", "exo.wait."}, {"delayed", "exo.sched."}, {"due", "exo.due."},
 }
@@ -93,9 +94,9 @@ type Overview struct {
 	silent  []string
 }
 
-// Silent returns the agents of the pool that are in the registry, and did not answer the question what
-// they run: they are dead, cut off or overloaded. It is empty when the job of an Overview for one job
-// runs.
+// Silent returns the agents of the pool that are in the registry, and did not answer the question
+// what they run: they are dead, cut off or overloaded. It is empty when the job of an Overview for
+// one job runs.
 func (o *Overview) Silent() []string { return o.silent }
 
 // Overview asks the workers and the server for the state of a pool. An id limits the question about

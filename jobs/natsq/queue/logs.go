@@ -57,8 +57,8 @@ const (
 	logPatience = 5 * time.Second
 )
 
-// LogWriter stores the lines of the jobs of one worker. Its methods, and the methods of its LogLines, may be
-// called from several goroutines, and none but Close waits for the server.
+// LogWriter stores the lines of the jobs of one worker. Its methods, and the methods of its
+// LogLines, may be called from several goroutines, and none but Close waits for the server.
 type LogWriter struct {
 	c       *natsconn.Conn
 	log     *slog.Logger
@@ -77,8 +77,8 @@ type LogWriter struct {
 	once  sync.Once
 }
 
-// LogLines is an io.Writer for the lines of one attempt at a job. The mutex of its LogWriter guards the
-// fields from pending on.
+// LogLines is an io.Writer for the lines of one attempt at a job. The mutex of its LogWriter guards
+// the fields from pending on.
 type LogLines struct {
 	writer  *LogWriter
 	id      string
@@ -96,8 +96,9 @@ type LogLines struct {
 	keep    bool // the next line has room, see KeepNext
 }
 
-// NewLogWriter returns a writer and starts its goroutine. The caller closes it before the connection.
-// written is called for each line of a job, with the mutex of the writer held; nil for none.
+// NewLogWriter returns a writer and starts its goroutine. The caller closes it before the
+// connection. written is called for each line of a job, with the mutex of the writer held; nil for
+// none.
 func NewLogWriter(c *natsconn.Conn, log *slog.Logger, written func(dropped bool)) *LogWriter {
 	b := &LogWriter{c: c, log: log, written: written, wake: make(chan struct{}, 1), stop: make(chan struct{})}
 	b.ended.Go(b.loop)
@@ -126,8 +127,8 @@ func (l *LogLines) End() {
 	}
 }
 
-// KeepNext makes room for the next line beyond the bounds of the job, for the worker's own line at the
-// end of an attempt. The caller calls it once in an attempt.
+// KeepNext makes room for the next line beyond the bounds of the job, for the worker's own line at
+// the end of an attempt. The caller calls it once in an attempt.
 func (l *LogLines) KeepNext() {
 	l.writer.mu.Lock()
 	defer l.writer.mu.Unlock()

@@ -38,7 +38,8 @@ func (r redrive) mark(m *nats.Msg) {
 }
 
 // resubmit queues j, the job of a dead letter, with the changes that j has. It does not count the
-// job against the limits of its tenant. Cancellations up to the revision forgiven do not count for it.
+// job against the limits of its tenant. Cancellations up to the revision forgiven do not count for
+// it.
 //
 // A process that ends a job stores the letter before it removes the job from its queue. In between,
 // the subject of the job is taken. resubmit then removes that copy itself. The process removes it

@@ -9,10 +9,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// TestRedriveBeforeRemoval: a worker has stored the letter of a job and not yet removed the job from
-// its queue, or has removed a waiting job and not its edges. A redrive at that moment queues the
-// job, and the removal does not lose it. A second call of the same redrive, and the redrive of an
-// older letter, leave what is queued.
+// TestRedriveBeforeRemoval: a worker has stored the letter of a job and not yet removed the job
+// from its queue, or has removed a waiting job and not its edges. A redrive at that moment queues
+// the job, and the removal does not lose it. A second call of the same redrive, and the redrive of
+// an older letter, leave what is queued.
 func TestRedriveBeforeRemoval(t *testing.T) {
 	c := connect(t)
 	ctx := t.Context()

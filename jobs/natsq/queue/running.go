@@ -38,8 +38,8 @@ func (q *Queue) Running(ctx context.Context, p jobs.Pool, id string) ([]jobs.Run
 	return all, err
 }
 
-// running is Running with the names of the agents that are in the registry and did not answer, sorted.
-// With an id it returns at the first answer that has the job, without these names.
+// running is Running with the names of the agents that are in the registry and did not answer,
+// sorted. With an id it returns at the first answer that has the job, without these names.
 func (q *Queue) running(ctx context.Context, p jobs.Pool, id string) (all []jobs.Running, silent []string, err error) {
 	what := "ask what runs in pool " + string(p)
 	agents, err := q.agents.Agents(ctx)

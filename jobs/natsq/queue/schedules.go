@@ -43,8 +43,8 @@ type Schedules struct {
 	results *Results
 }
 
-// NewSchedules returns the schedules that a connection reaches. The connection stays the caller's. Nothing
-// runs before Run.
+// NewSchedules returns the schedules that a connection reaches. The connection stays the caller's.
+// Nothing runs before Run.
 func NewSchedules(c *natsconn.Conn, q *Queue) *Schedules { return &Schedules{c, q, NewResults(c)} }
 
 const (
@@ -98,9 +98,10 @@ func nextTime(at *cron.SpecSchedule, from, now time.Time) time.Time {
 	return at.Next(now).In(at.Location)
 }
 
-// SkippedTime returns the first time, within five years after from, that a schedule would have if its zone
-// did not skip an hour in spring, as a text of that clock, and the time at which it comes instead.
-// Skips of less than 12 hours do not count. ok is false if there is none. The schedule is valid.
+// SkippedTime returns the first time, within five years after from, that a schedule would have if
+// its zone did not skip an hour in spring, as a text of that clock, and the time at which it comes
+// instead. Skips of less than 12 hours do not count. ok is false if there is none. The schedule is
+// valid.
 func SkippedTime(s jobs.Schedule, from time.Time) (wall string, next time.Time, ok bool) {
 	at, err := times(s)
 	if err != nil {
@@ -166,8 +167,8 @@ func latest(at cron.Schedule, cursor, now time.Time) (last time.Time) {
 	}
 }
 
-// CheckSchedule checks a schedule as AddSchedule does, with Cron and Zone. The error is of jobs.CodeInvalid or
-// jobs.CodeVersion.
+// CheckSchedule checks a schedule as AddSchedule does, with Cron and Zone. The error is of
+// jobs.CodeInvalid or jobs.CodeVersion.
 func CheckSchedule(s jobs.Schedule) error {
 	err := s.Validate()
 	if err == nil && s.Cron != jobs.Always {

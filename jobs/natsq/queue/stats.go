@@ -15,8 +15,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// Queued is what the streams of a pool hold: the jobs that are queued, running or waiting for a retry,
-// of all levels.
+// Queued is what the streams of a pool hold: the jobs that are queued, running or waiting for a
+// retry, of all levels.
 type Queued struct {
 	Msgs, Bytes uint64
 	First       time.Time // when the oldest was stored; zero if there is none
@@ -50,8 +50,8 @@ func (q *Queue) Consumers(ctx context.Context, p jobs.Pool) (all map[wire.Source
 }
 
 // eachLevel calls fn with the stream of each level of a pool, the default first. Other levels whose
-// stream is gone or does not answer are left out. fn may be called again after an error, so it changes
-// nothing of its caller's before it succeeds.
+// stream is gone or does not answer are left out. fn may be called again after an error, so it
+// changes nothing of its caller's before it succeeds.
 func (q *Queue) eachLevel(ctx context.Context, p jobs.Pool, what string,
 	fn func(ctx context.Context, l jobs.Level, s jetstream.Stream) error,
 ) error {

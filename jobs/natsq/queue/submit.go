@@ -149,8 +149,8 @@ func (q *Queue) SubmitBatch(ctx context.Context, batch []jobs.Job) (err error) {
 }
 
 // publishOnce stores messages of a stream, all or none. If the server refuses a try because an
-// earlier one has stored them and its acknowledgement was lost, stored is true. A first message that
-// is gone by then counts as stored by this call: its job has been taken.
+// earlier one has stored them and its acknowledgement was lost, stored is true. A first message
+// that is gone by then counts as stored by this call: its job has been taken.
 func (q *Queue) publishOnce(ctx context.Context, t natsconn.RetryFunc, what, stream string, msgs []*nats.Msg,
 ) (stored bool, err error) {
 	id := natsconn.NewID()
@@ -188,8 +188,8 @@ func each(batch []jobs.Job, fn func(jobs.Job) error) error {
 	return nil
 }
 
-// noResults fails with jobs.ErrExists if one of the jobs has a result, or is queued at another level.
-// One request is enough in most cases.
+// noResults fails with jobs.ErrExists if one of the jobs has a result, or is queued at another
+// level. One request is enough in most cases.
 func (q *Queue) noResults(ctx context.Context, batch []jobs.Job, sources []wire.Source) error {
 	if levels, err := q.conn.JobLevels(ctx, batch[0].Pool, natsconn.LevelsAge); err != nil {
 		return err
@@ -233,8 +233,8 @@ func (q *Queue) countKnown(ctx context.Context, batch []jobs.Job,
 	})
 }
 
-// unknown fails with jobs.ErrExists if a job has a result, is delayed, or is queued at another level
-// than s. The stream of s itself refuses a job that is queued.
+// unknown fails with jobs.ErrExists if a job has a result, is delayed, or is queued at another
+// level than s. The stream of s itself refuses a job that is queued.
 func (q *Queue) unknown(ctx context.Context, j jobs.Job, s wire.Source) error {
 	held := make(chan error, 1)
 	go func() { // concurrently: two round trips in turn would take half of the time of a submission

@@ -100,8 +100,8 @@ func (s *submitBatcher) send() {
 	}
 }
 
-// next returns the waiting submissions of one stream, in their order and each id once. It drops those
-// whose callers have given up. If it returns none, the sender must end.
+// next returns the waiting submissions of one stream, in their order and each id once. It drops
+// those whose callers have given up. If it returns none, the sender must end.
 func (s *submitBatcher) next() (group []*submission) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

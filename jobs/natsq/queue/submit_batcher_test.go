@@ -183,8 +183,8 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// TestLostAnswerOfBatch: a batch whose answer was lost is not refused when it is sent again, and the
-// batch of another call with the same job is, whether it waits for others or not.
+// TestLostAnswerOfBatch: a batch whose answer was lost is not refused when it is sent again, and
+// the batch of another call with the same job is, whether it waits for others or not.
 func TestLostAnswerOfBatch(t *testing.T) {
 	c, _, ctx := queueOf(t, 0)
 	lost := func(ctx context.Context, _ string, _ int, try func(context.Context) error) error {

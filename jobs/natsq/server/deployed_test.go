@@ -175,8 +175,8 @@ func TestDeployedSingle(t *testing.T) {
 	}
 }
 
-// TestDeployedLeaf: an agent at a leaf node does the jobs of the cluster, with the rights of its role
-// and no more.
+// TestDeployedLeaf: an agent at a leaf node does the jobs of the cluster, with the rights of its
+// role and no more.
 func TestDeployedLeaf(t *testing.T) {
 	s := newSite(t)
 	ports := freePorts(t, 1)
@@ -204,8 +204,8 @@ func TestDeployedLeaf(t *testing.T) {
 	}
 }
 
-// TestDeployedCluster: three servers with the file for three elect leaders, and the queue works with
-// three replicas, at any of them.
+// TestDeployedCluster: three servers with the file for three elect leaders, and the queue works
+// with three replicas, at any of them.
 func TestDeployedCluster(t *testing.T) {
 	testkit.OnlyLong(t)
 	s := newSite(t)

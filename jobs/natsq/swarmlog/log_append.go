@@ -196,9 +196,9 @@ func (l *Log) publish(ctx context.Context, after uint64, msgs []*nats.Msg) (stor
 	return len(msgs), nil
 }
 
-// stored returns how many of the entries follow entry number after, also with an error. It fails with
-// jobs.ErrFenced if entries of another writer do, and with errShort if the log ends before entry number
-// after.
+// stored returns how many of the entries follow entry number after, also with an error. It fails
+// with jobs.ErrFenced if entries of another writer do, and with errShort if the log ends before
+// entry number after.
 func (l *Log) stored(ctx context.Context, after uint64, entries []swarms.Entry) (int, error) {
 	last, writer, err := l.end(ctx)
 	if err != nil {

@@ -236,8 +236,9 @@ func (r *Reader) Next(ctx context.Context) (swarms.Entry, error) {
 }
 
 // Close ends the reading. A second call does nothing. It asks the server to remove the consumer and
-// does not wait for that: one that is lost goes by itself after a minute. A server allows a stream a
-// thousand consumers, which a client that asks a swarm some twenty times a second would reach before.
+// does not wait for that: one that is lost goes by itself after a minute. A server allows a stream
+// a thousand consumers, which a client that asks a swarm some twenty times a second would reach
+// before.
 func (r *Reader) Close() {
 	if r.it == nil {
 		return

@@ -232,8 +232,8 @@ func (c forgetfulConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// TestLogStoredSlowly: an append compares more entries with the log than one try has time for. No try
-// begins anew.
+// TestLogStoredSlowly: an append compares more entries with the log than one try has time for. No
+// try begins anew.
 func TestLogStoredSlowly(t *testing.T) {
 	t.Parallel()
 	s := jobstest.Start(t, server.Options{Port: server.InProcess})

@@ -16,8 +16,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
-// debugPrefix begins the subjects on which agents hand out what a bundle holds; the name of the agent
-// follows, as in the registry. Operators alone may publish there.
+// debugPrefix begins the subjects on which agents hand out what a bundle holds; the name of the
+// agent follows, as in the registry. Operators alone may publish there.
 const debugPrefix = "exo.agent.debug."
 
 type debugRequest struct {
@@ -61,8 +61,8 @@ const (
 // ErrBusy is the answer of an agent that makes a document for another request.
 var ErrBusy = errors.New("the agent makes a document for somebody else")
 
-// AnswerDebug hands out documents of an agent until stop is called, which waits for one that is being
-// made. document makes one, for at most the time of its context; one is made at a time.
+// AnswerDebug hands out documents of an agent until stop is called, which waits for one that is
+// being made. document makes one, for at most the time of its context; one is made at a time.
 func (t *Telemetry) AnswerDebug(agent string, document func(ctx context.Context, what string, seconds int) ([]byte,
 	error),
 ) (stop func(), err error) {

@@ -14,8 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 )
 
-// TestDocument: a document larger than a message comes whole, an error of the agent is the asker's, a
-// second one at a time is refused, and an agent that is not there is named.
+// TestDocument: a document larger than a message comes whole, an error of the agent is the asker's,
+// a second one at a time is refused, and an agent that is not there is named.
 func TestDocument(t *testing.T) {
 	s, c := jobstest.InProcess(t, natsq.Connect)
 	large := bytes.Repeat([]byte("0123456789abcdef"), 200_000)

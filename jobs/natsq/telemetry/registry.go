@@ -123,9 +123,9 @@ func (r *Registry) DrainAgent(ctx context.Context, name string) error {
 	return err
 }
 
-// AgentKey returns the id of an agent, at most 64 bytes, which is also the last token of its subjects.
-// It makes an id of a name. The name of an agent contains the name of its host, which may be
-// long and contain dots; the end of the name is unique.
+// AgentKey returns the id of an agent, at most 64 bytes, which is also the last token of its
+// subjects. It makes an id of a name. The name of an agent contains the name of its host, which may
+// be long and contain dots; the end of the name is unique.
 func AgentKey(name string) string {
 	key := []byte(name[max(0, len(name)-64):])
 	for i, b := range key {

@@ -130,6 +130,6 @@ func (t *Telemetry) Ask(ctx context.Context, names, agents []string) (map[string
 	}
 }
 
-// twinPatience is how long Ask waits for a second process of a name. It answers the same question at
-// the same time, so it is as quick as the first.
+// twinPatience is how long Ask waits for a second process of a name. It answers the same question
+// at the same time, so it is as quick as the first.
 const twinPatience = 25 * time.Millisecond

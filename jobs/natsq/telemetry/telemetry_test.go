@@ -18,8 +18,8 @@ func TestMain(m *testing.M) {
 	testkit.CheckLeaks(m)
 }
 
-// TestAsk: one question reaches all agents, an agent that does not answer holds up nobody longer than
-// the asker waits, and nothing that others publish stops an agent from answering.
+// TestAsk: one question reaches all agents, an agent that does not answer holds up nobody longer
+// than the asker waits, and nothing that others publish stops an agent from answering.
 func TestAsk(t *testing.T) {
 	s, c := jobstest.InProcess(t, natsq.Connect)
 	for _, name := range []string{"a", "b"} {

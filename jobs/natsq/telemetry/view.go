@@ -98,8 +98,8 @@ type PageMap struct {
 	Moves  []PageMove   `json:"moves,omitempty"`
 }
 
-// PageMemory counts accesses to the pages of a tier of memory. Pages that are held on the device for
-// good are not counted.
+// PageMemory counts accesses to the pages of a tier of memory. Pages that are held on the device
+// for good are not counted.
 type PageMemory struct {
 	Tier   string `json:"tier"`
 	Frames int    `json:"frames"`
@@ -236,8 +236,8 @@ func refuse(m *nats.Msg, why error) {
 	_ = m.RespondMsg(r)
 }
 
-// Listens reports whether a connection takes views of a GPU agent, which the server knows however busy the agent is.
-// Without an answer of the server it reports true.
+// Listens reports whether a connection takes views of a GPU agent, which the server knows however
+// busy the agent is. Without an answer of the server it reports true.
 func (t *Telemetry) Listens(ctx context.Context, agent string) bool {
 	// The body is no view, so the agent has nothing to do.
 	_, err := t.conn.NC.RequestWithContext(ctx, viewPrefix+AgentKey(agent), nil)
@@ -245,8 +245,8 @@ func (t *Telemetry) Listens(ctx context.Context, agent string) bool {
 }
 
 // AskView asks an agent for a view, and decodes the answer into to. jobs.ErrNotFound where no agent
-// of the name answers, or it does not serve the shard; jobs.ErrUnavailable where it has no time; a *jobs.Error
-// of CodeInvalid for a question that it does not understand.
+// of the name answers, or it does not serve the shard; jobs.ErrUnavailable where it has no time; a
+// *jobs.Error of CodeInvalid for a question that it does not understand.
 func (t *Telemetry) AskView(ctx context.Context, agent string, v View, to any) error {
 	v.Version = jobs.Version
 	what := fmt.Sprintf("ask agent %s for a view: %s", agent, v.What)

@@ -6,8 +6,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// FairQueue chooses the source that a worker asks next. It does no I/O and has no lock: one goroutine
-// uses it.
+// FairQueue chooses the source that a worker asks next. It does no I/O and has no lock: one
+// goroutine uses it.
 //
 // Lanes are strict, with one exception: every eighth turn begins at one of the two lower lanes,
 // which alternate. So a lane below a busy one gets at least one turn in sixteen.

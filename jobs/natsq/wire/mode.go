@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// PublishMode is what a connection has measured about one kind of streams. The zero value has measured
-// nothing. Its methods may be called from several goroutines.
+// PublishMode is what a connection has measured about one kind of streams. The zero value has
+// measured nothing. Its methods may be called from several goroutines.
 //
 // The faster mode depends on the server, which does not tell. A single server makes a folder and
 // files for every atomic batch and syncs them: 3 to 3.5 ms and 2.1 ms of processor time, for 1

@@ -3,7 +3,8 @@
 //
 // A Quota is what a tenant may use, and a QuotaRecord is how the workers of a pool share it. The
 // caller stores the record with compare-and-set. FairQueue chooses the next source of jobs.
-// PublishMode decides from measured times how groups of messages are stored. The package does no I/O.
+// PublishMode decides from measured times how groups of messages are stored. The package does no
+// I/O.
 package wire
 
 import (
@@ -35,8 +36,8 @@ const (
 	ObjectBucket   = "EXO_OBJECTS"
 )
 
-// HeaderLevel of a job's message, and of its dead letter, is the level for which the job asks. The body
-// has no level, so that a process that knows no levels can read it.
+// HeaderLevel of a job's message, and of its dead letter, is the level for which the job asks. The
+// body has no level, so that a process that knows no levels can read it.
 const HeaderLevel = "Exo-Level"
 
 // HeaderWaited of a job's message says that its submitter waits for the result (jobs.Job.Waited).
@@ -49,11 +50,12 @@ const HeaderSubmission = "Exo-Submission"
 // AuditSubject is the subject of all records of the audit.
 const AuditSubject = "exo.audit"
 
-// EmissionSubject returns the subject of the decisions that the swarm with a key emits under a name,
-// or "*" for all names.
+// EmissionSubject returns the subject of the decisions that the swarm with a key emits under a
+// name, or "*" for all names.
 func EmissionSubject(key, name string) string { return "exo.decision." + key + "." + name }
 
-// JobStream returns the name of the stream that holds the queued jobs of a pool of the default level.
+// JobStream returns the name of the stream that holds the queued jobs of a pool of the default
+// level.
 func JobStream(p jobs.Pool) string { return Source{Pool: p}.Stream() }
 
 // Stream returns the name of the stream that holds the queued jobs of the source.
@@ -108,8 +110,8 @@ func (s Source) Tail() string {
 	return string(s.Pool) + "." + s.Kind + "." + string(s.Lane) + "." + s.Tenant
 }
 
-// Job returns the subject of a queued job. The level, if it has one, is the last token, so a process
-// that knows no levels takes the subject for none of a job.
+// Job returns the subject of a queued job. The level, if it has one, is the last token, so a
+// process that knows no levels takes the subject for none of a job.
 func (s Source) Job(id string) string {
 	subject := "exo.job." + s.Tail() + "." + id
 	if s.Level != "" {
@@ -155,8 +157,8 @@ func ParseConsumer(p jobs.Pool, l jobs.Level, name string) (s Source, ok bool) {
 	return s, s.Valid()
 }
 
-// ParseSubject splits exo.WORD.POOL.KIND.LANE.TENANT[.ID[.LEVEL]]. Anybody may publish to a stream, so
-// it checks every part except the id.
+// ParseSubject splits exo.WORD.POOL.KIND.LANE.TENANT[.ID[.LEVEL]]. Anybody may publish to a stream,
+// so it checks every part except the id.
 func ParseSubject(subject string) (s Source, id string, ok bool) {
 	parts := strings.Split(subject, ".")
 	if len(parts) < 6 || len(parts) > 8 || parts[0] != "exo" {

@@ -8,8 +8,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// QuotaRecord is what the workers of a pool have of one tenant's quota, as the server stores it. Every
-// change is a compare-and-set of the whole record, so the numbers stay right whatever process dies.
+// QuotaRecord is what the workers of a pool have of one tenant's quota, as the server stores it.
+// Every change is a compare-and-set of the whole record, so the numbers stay right whatever process
+// dies.
 type QuotaRecord struct {
 	Version int `json:"v"`
 	// Holders are the workers with slots, by their ids. A slot is a job that runs or may begin.

@@ -81,9 +81,9 @@ func (l *Log) Read(ctx context.Context, from uint64, fn func(data []byte) error)
 	})
 }
 
-// Append appends an entry to a log right behind entry number after, which it moves to the new entry.
-// Entries that others have appended meanwhile stay before it if allow returns nil for each, and
-// otherwise its error ends the append.
+// Append appends an entry to a log right behind entry number after, which it moves to the new
+// entry. Entries that others have appended meanwhile stay before it if allow returns nil for each,
+// and otherwise its error ends the append.
 func Append(ctx context.Context, log swarms.Log, after *uint64, e swarms.Entry, allow func(swarms.Entry) error) error {
 	for {
 		err := log.Append(ctx, *after, e)
@@ -117,8 +117,8 @@ func CatchUp(ctx context.Context, log swarms.Log, after *uint64, allow func(swar
 	return nil
 }
 
-// Rest is Each from the first entry on that was not removed. A log that is trimmed keeps the last entry
-// with a note, and all behind it.
+// Rest is Each from the first entry on that was not removed. A log that is trimmed keeps the last
+// entry with a note, and all behind it.
 func Rest(ctx context.Context, log swarms.Log, from, to uint64, fn func(swarms.Entry) error) error {
 	err := Each(ctx, log, from, to, fn)
 	if trimmed := (*swarms.TrimmedError)(nil); errors.As(err, &trimmed) && trimmed.First > from {

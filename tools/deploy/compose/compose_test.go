@@ -1,5 +1,5 @@
-// Package compose_test starts the services of compose.yaml, from the images of tools/deploy/container, with
-// the runtime that Docker has below it.
+// Package compose_test starts the services of compose.yaml, from the images of
+// tools/deploy/container, with the runtime that Docker has below it.
 package compose_test
 
 import (
@@ -123,9 +123,9 @@ func images(t *testing.T, root string) map[string]string {
 	return all
 }
 
-// TestCompose: the services of the file start as an unprivileged user on a read-only root, and a run
-// on them has its result. A volume that cannot be written and a missing device are errors that say
-// so.
+// TestCompose: the services of the file start as an unprivileged user on a read-only root, and a
+// run on them has its result. A volume that cannot be written and a missing device are errors that
+// say so.
 func TestCompose(t *testing.T) {
 	testkit.OnlyLong(t)
 	if os.Getuid() != 0 {

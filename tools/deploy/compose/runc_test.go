@@ -26,7 +26,8 @@ type unpacked struct {
 	config v1.ImageConfig
 }
 
-// unpack unpacks an archive of tools/deploy/container as a runtime does, with the owners of its files.
+// unpack unpacks an archive of tools/deploy/container as a runtime does, with the owners of its
+// files.
 func unpack(t *testing.T, archive, root string) unpacked {
 	t.Helper()
 	blobs := map[string][]byte{}
@@ -112,7 +113,8 @@ type container struct {
 	out       *testkit.Log
 }
 
-// spec returns the configuration of runc: a user without capabilities, and a root that is read-only.
+// spec returns the configuration of runc: a user without capabilities, and a root that is
+// read-only.
 func (c *container) spec() any {
 	type object = map[string]any
 	type list = []any

@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// driverLibraries belong to the driver of the host. The container runtime of NVIDIA mounts them into
-// a container, and they must be of the version of the kernel module.
+// driverLibraries belong to the driver of the host. The container runtime of NVIDIA mounts them
+// into a container, and they must be of the version of the kernel module.
 var driverLibraries = []string{"libcuda.so.1", "libnvidia-ml.so.1"}
 
 // driverNeeds are what the libraries of the driver need themselves. All are of glibc.
@@ -27,8 +27,8 @@ var libraryDirs = []string{
 }
 
 // libraries returns the files that a dynamic program needs beside the driver, by their paths in the
-// image: its interpreter, and all libraries directly and through others. They come from this system,
-// on which the program was linked.
+// image: its interpreter, and all libraries directly and through others. They come from this
+// system, on which the program was linked.
 func libraries(path string) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	program, err := elf.Open(path)

@@ -1,5 +1,5 @@
-// Command container writes the images of the three commands, without a container daemon: archives in
-// the format of the Open Container Initiative, which docker load, podman load and skopeo read.
+// Command container writes the images of the three commands, without a container daemon: archives
+// in the format of the Open Container Initiative, which docker load, podman load and skopeo read.
 //
 //	make build     the static commands, into bin/
 //	make images    exoswarm.tar, cpuagent.tar and gpuagent.tar
@@ -175,7 +175,8 @@ func (i image) write(to io.Writer) (size int64, err error) {
 		return 0, err
 	}
 	d.Platform = &config.Platform
-	// skopeo and podman take the tag from the first one, docker and containerd the name from the second.
+	// skopeo and podman take the tag from the first one, docker and containerd the name from the
+	// second.
 	d.Annotations = map[string]string{
 		v1.AnnotationRefName:             i.version,
 		"io.containerd.image.name":       "exoswarm/" + i.name + ":" + i.version,

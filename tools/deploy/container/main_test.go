@@ -95,8 +95,8 @@ func open(t *testing.T, archive []byte) opened {
 	return image
 }
 
-// TestImage: an image is complete and unprivileged, has only its program, and is the same bytes every
-// time.
+// TestImage: an image is complete and unprivileged, has only its program, and is the same bytes
+// every time.
 func TestImage(t *testing.T) {
 	i := image{
 		name: "gpuagent", version: "v1.2.3", arch: "arm64", program: []byte("program"),

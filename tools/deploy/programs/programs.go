@@ -90,7 +90,8 @@ func Dir(t testing.TB) string {
 	return out
 }
 
-// Released returns the one file of the release in the folder of Release whose name matches a pattern.
+// Released returns the one file of the release in the folder of Release whose name matches a
+// pattern.
 func Released(pattern string) (string, error) {
 	dir := os.Getenv(Release)
 	if dir == "" {
@@ -116,8 +117,9 @@ func Missing(t testing.TB, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// Namespaces skips a test on a machine whose kernel, or whose container, gives its root no namespaces
-// with mounts of their own, whatever EXOSWARM_DEPLOY says: nothing that could be installed helps.
+// Namespaces skips a test on a machine whose kernel, or whose container, gives its root no
+// namespaces with mounts of their own, whatever EXOSWARM_DEPLOY says: nothing that could be
+// installed helps.
 func Namespaces(t testing.TB) {
 	t.Helper()
 	const try = "mount -t tmpfs none /mnt && mkdir /mnt/upper /mnt/work && " +

@@ -32,8 +32,9 @@ func TestMain(m *testing.M) {
 	os.Exit(programs.Run(m, "deploy/systemd"))
 }
 
-// becomeSystem sets up the mounts of a process that is the first one of new namespaces, and executes
-// systemd. Nothing that it mounts or writes is visible outside. It returns on an error only.
+// becomeSystem sets up the mounts of a process that is the first one of new namespaces, and
+// executes systemd. Nothing that it mounts or writes is visible outside. It returns on an error
+// only.
 func becomeSystem() error {
 	runtime.LockOSThread()
 	for _, name := range controlGroups(os.Getenv(innerGroup)) {

@@ -8,8 +8,8 @@ import (
 	"github.com/exoswarm/exoswarm/tools/deploy/programs"
 )
 
-// TestPackage installs the package of a release under a real systemd, with dpkg: its units serve, its
-// manual and completion are there, and its removal stops the units and leaves no program.
+// TestPackage installs the package of a release under a real systemd, with dpkg: its units serve,
+// its manual and completion are there, and its removal stops the units and leaves no program.
 func TestPackage(t *testing.T) {
 	testkit.OnlyLong(t)
 	path, err := programs.Released("exoswarm_*_amd64.deb")

@@ -168,7 +168,8 @@ func watch(all []*member, o explain.FleetLimits) outcome {
 	return r
 }
 
-// limits returns the limits of a fleet as a specification with the defaults of the predictor has them.
+// limits returns the limits of a fleet as a specification with the defaults of the predictor has
+// them.
 func limits(t *testing.T, q, perDay float64) explain.FleetLimits {
 	t.Helper()
 	s, err := swarm.Parse("fleet.yaml", []byte("name: fleet\nfleet: {false_discoveries: 0.1}\n"))
@@ -220,8 +221,8 @@ func TestFleet(t *testing.T) {
 	}
 }
 
-// TestFleetFamilies reports how many false alarms the families of a quiet fleet have, with its number
-// limited and without.
+// TestFleetFamilies reports how many false alarms the families of a quiet fleet have, with its
+// number limited and without.
 func TestFleetFamilies(t *testing.T) {
 	if testing.Short() {
 		t.Skip("fleets are slow under the race detector")

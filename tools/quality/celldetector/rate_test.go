@@ -19,8 +19,8 @@ import (
 // rateSeries is the number of quiet series of TestAlarmsPerDay; make quiet has 10,000.
 var rateSeries = flag.Int("rate.series", 0, "quiet series of a month, over all families; 0: one of each family")
 
-// quietRate returns the false alarms a day and series on n quiet series of each family, of all together
-// and by family.
+// quietRate returns the false alarms a day and series on n quiet series of each family, of all
+// together and by family.
 func quietRate(t *testing.T, perDay float64, entities, n int) (measures.Rate, map[string]*measures.Rate) {
 	t.Helper()
 	d, err := evaluation.NewCellDetector(evaluation.CellOptions{

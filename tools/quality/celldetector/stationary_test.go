@@ -14,8 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// stationaryFleet returns the alarms in each hour of the first ten days of a fleet whose entities have
-// a sine of one cycle, each in its own phase, and noise in parts of the amplitude.
+// stationaryFleet returns the alarms in each hour of the first ten days of a fleet whose entities
+// have a sine of one cycle, each in its own phase, and noise in parts of the amplitude.
 func stationaryFleet(
 	t *testing.T, d *evaluation.CellDetector, entities int, cycle, step time.Duration, noise float64,
 ) []int {

@@ -25,9 +25,10 @@ var causes = map[string]batch.Surprise{
 	"events-missing": batch.MissingSurprise, "hump-missing": batch.MissingSurprise,
 }
 
-// TestCauses: of generated incidents whose cause is known, and which the predictor finds, the record
-// names the right feature for 90 % or more, and the right kind for 75 % or more. The incident is in one
-// of three features. Where an incident has several records, the longest one counts.
+// TestCauses: of generated incidents whose cause is known, and which the predictor finds, the
+// record names the right feature for 90 % or more, and the right kind for 75 % or more. The
+// incident is in one of three features. Where an incident has several records, the longest one
+// counts.
 func TestCauses(t *testing.T) {
 	d, err := evaluation.NewCellDetector(evaluation.CellOptions{Agents: 16, Seed: 1})
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/quality"
 )
 
-// Quiet is the number of rows after an alarm in which further rows above the threshold belong to it.
+// Quiet is the number of rows after an alarm in which further rows above the threshold belong to
+// it.
 const Quiet = 30
 
 // Alarms returns the rows at which an alarm begins: rows with at least the score threshold, at

@@ -19,8 +19,8 @@ func Copies(s quality.Stream) []quality.Stream {
 	}
 }
 
-// reversed returns the rows from the last to the first. The time from row to row stays, and the first
-// time is the same.
+// reversed returns the rows from the last to the first. The time from row to row stays, and the
+// first time is the same.
 func reversed(s quality.Stream) quality.Stream {
 	n := len(s.Times)
 	r := quality.Stream{Times: make([]int64, n), Values: make([]float64, n)}

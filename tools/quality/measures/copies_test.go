@@ -8,8 +8,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/quality"
 )
 
-// TestCopies: in each copy a row lies in a window if its row of the stream does, and twice reversed is
-// the stream.
+// TestCopies: in each copy a row lies in a window if its row of the stream does, and twice reversed
+// is the stream.
 func TestCopies(t *testing.T) {
 	for trial := range 200 {
 		rng := rand.New(rand.NewPCG(uint64(trial), 50))

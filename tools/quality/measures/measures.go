@@ -1,6 +1,6 @@
 // Package measures has what the measurements of docs/quality.md share beyond the scores of package
-// quality: the alarms of a detector at thresholds, its best ranges, and the halves and the copies of
-// labelled streams.
+// quality: the alarms of a detector at thresholds, its best ranges, and the halves and the copies
+// of labelled streams.
 package measures
 
 import (
@@ -58,8 +58,8 @@ func Above(scores []float32, threshold float32) []quality.Window {
 // cuts is the number of thresholds that BestF1 tries.
 const cuts = 60
 
-// BestF1 returns the largest F1 of quality.Ranges over thresholds that are scores of the series: the
-// scores of rank 1, 2, 3, ... of n rows, in steps that grow.
+// BestF1 returns the largest F1 of quality.Ranges over thresholds that are scores of the series:
+// the scores of rank 1, 2, 3, ... of n rows, in steps that grow.
 func BestF1(scores []float32, windows []quality.Window) (f1 float64, threshold float32) {
 	sorted := slices.Clone(scores)
 	slices.Sort(sorted)

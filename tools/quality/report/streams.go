@@ -72,8 +72,8 @@ func (m *measurement) streams() ([]block, error) {
 	return blocks, nil
 }
 
-// copies measures groups of detectors on streams to choose on and on their copies, all together at one
-// threshold, and each kind of stream at the threshold of the other kinds.
+// copies measures groups of detectors on streams to choose on and on their copies, all together at
+// one threshold, and each kind of stream at the threshold of the other kinds.
 func (m *measurement) copies(groups []group, streams []quality.Stream) (string, error) {
 	all := slices.Clone(streams)
 	for _, s := range streams {
@@ -107,8 +107,8 @@ func (m *measurement) copies(groups []group, streams []quality.Stream) (string, 
 	return t.String(), nil
 }
 
-// leftOut is the mean of the standard scores of kinds with windows, each at the best threshold of all
-// other kinds. A window weighs as much as another one.
+// leftOut is the mean of the standard scores of kinds with windows, each at the best threshold of
+// all other kinds. A window weighs as much as another one.
 func leftOut(streams []quality.Stream, scores [][]float32) (float64, error) {
 	kinds, others := byKinds(streams)
 	sum, windows := 0.0, 0

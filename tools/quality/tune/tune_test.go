@@ -66,9 +66,10 @@ func chosen(t *testing.T, seed uint64, n int) []labelled.Pair {
 	return nil
 }
 
-// TestTuned: on the parts that it has not seen the choice is on average at least as good as the default,
-// with either split. A choice on ten incidents or more loses at most 0.03 of F1. A choice on fewer loses
-// less than one incident weighs, and Run then says that it is worse. A long run has six seeds.
+// TestTuned: on the parts that it has not seen the choice is on average at least as good as the
+// default, with either split. A choice on ten incidents or more loses at most 0.03 of F1. A choice
+// on fewer loses less than one incident weighs, and Run then says that it is worse. A long run has
+// six seeds.
 func TestTuned(t *testing.T) {
 	if testing.Short() {
 		t.Skip("cells are slow under the race detector")

@@ -18,8 +18,8 @@ import (
 // stageTimes are the constant times of the stages of a test, in microseconds.
 type stageTimes struct{ encode, append, fetch, decode, merge, observe, answer float64 }
 
-// file returns measurements in which each stage takes its constant time, whatever its conditions, and no
-// processor time but where the stage is a computation.
+// file returns measurements in which each stage takes its constant time, whatever its conditions,
+// and no processor time but where the stage is a computation.
 func (s stageTimes) file() *times.File {
 	f := &times.File{}
 	add := func(name string, us float64, keys map[string]float64) {
@@ -70,8 +70,8 @@ func simulated(tb testing.TB, c *Config, s stageTimes) *Report {
 
 const oneHost = "brokers: {count: 1, cores: 64}\n"
 
-// TestBottleneck: the slowest stage gives the rate of a shard under a window that is large enough, and a
-// window of one gives one entry for the time of the whole way.
+// TestBottleneck: the slowest stage gives the rate of a shard under a window that is large enough,
+// and a window of one gives one entry for the time of the whole way.
 func TestBottleneck(t *testing.T) {
 	base := stageTimes{encode: 100, append: 100, fetch: 50, decode: 100, merge: 50, observe: 100, answer: 50}
 	for name, test := range map[string]struct {
@@ -124,7 +124,8 @@ func TestSameSeed(t *testing.T) {
 	}
 }
 
-// TestNetworks: cards, flows, windows over round trips, and losses bound the rate as arithmetic says.
+// TestNetworks: cards, flows, windows over round trips, and losses bound the rate as arithmetic
+// says.
 func TestNetworks(t *testing.T) {
 	const hosts = "writers: {count: 1, cores: 64, card: %s}\nbrokers: {count: 1, cores: 64, card: %s}\n" +
 		"agents: {count: 1, cores: 64, card: %s}\nplace: apart\n"
@@ -159,8 +160,8 @@ func TestNetworks(t *testing.T) {
 	}
 }
 
-// TestFaults: kills of agents, brokers and writers lose no entry; the longest latency is the pause, and
-// the rate recovers.
+// TestFaults: kills of agents, brokers and writers lose no entry; the longest latency is the pause,
+// and the rate recovers.
 func TestFaults(t *testing.T) {
 	s := stageTimes{encode: 100, append: 200, decode: 50, merge: 20, observe: 500, answer: 50}
 	for _, kind := range []string{"agent", "broker", "writer"} {
@@ -179,8 +180,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestModelProperties: random clusters keep Little's law, lose no entry under faults, and answer no more
-// than arrives; the audits are part of Simulate.
+// TestModelProperties: random clusters keep Little's law, lose no entry under faults, and answer no
+// more than arrives; the audits are part of Simulate.
 func TestModelProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		us := rapid.Float64Range(0, 2000)

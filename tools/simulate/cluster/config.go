@@ -49,8 +49,8 @@ type Load struct {
 	Row       float64 `yaml:"row"`
 	AnswerRow float64 `yaml:"answer_row"`
 	Aggregate float64 `yaml:"aggregate"`
-	// DecodeRow is the nanoseconds of a row to decode; 0: as measured. Rows that come as they are in memory
-	// need less than packed ones.
+	// DecodeRow is the nanoseconds of a row to decode; 0: as measured. Rows that come as they are in
+	// memory need less than packed ones.
 	DecodeRow float64 `yaml:"decode_row"`
 	// Encoders is the number of entries of a shard that a writer packs at the same time; 0 means 1.
 	// Ready entries wait for the append before them.
@@ -85,13 +85,13 @@ type Agents struct {
 	Card   Number `yaml:"card"`
 	Device string `yaml:"device"` // host, or gpu
 	GPUs   int    `yaml:"gpus"`   // of a host; shards are on them in turn
-	// Batch and PerRow are the time of a batch on a GPU, from the copy to the answers in host memory, and
-	// Copy the bytes of a row that pass to it and back, at Bus.
+	// Batch and PerRow are the time of a batch on a GPU, from the copy to the answers in host memory,
+	// and Copy the bytes of a row that pass to it and back, at Bus.
 	Batch  strictyaml.Duration `yaml:"batch"`
 	PerRow float64             `yaml:"per_row"` // nanoseconds
 	Copy   float64             `yaml:"copy"`    // bytes
-	// MergeRow is the nanoseconds of a row to add it to a batch for a GPU, which ranks the rows itself;
-	// the host device has the measured time.
+	// MergeRow is the nanoseconds of a row to add it to a batch for a GPU, which ranks the rows
+	// itself; the host device has the measured time.
 	MergeRow float64 `yaml:"merge_row"`
 	Bus      Number  `yaml:"bus"` // bits a second
 }
@@ -185,7 +185,8 @@ func ParseNumber(text string) (float64, error) {
 	return v, nil
 }
 
-// Parse reads a configuration in YAML and checks it. Errors are of package strictyaml, or an ErrConfig.
+// Parse reads a configuration in YAML and checks it. Errors are of package strictyaml, or an
+// ErrConfig.
 func Parse(file string, data []byte) (*Config, error) {
 	c := &Config{}
 	if err := strictyaml.Decode(file, data, c); err != nil {

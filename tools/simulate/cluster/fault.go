@@ -1,7 +1,8 @@
 package cluster
 
-// schedule has a fault happen. What is lost with a process is done again: an append waits for the next
-// leader, an agent reads entries without an answer again, and a writer appends what has arrived.
+// schedule has a fault happen. What is lost with a process is done again: an append waits for the
+// next leader, an agent reads entries without an answer again, and a writer appends what has
+// arrived.
 func (m *model) schedule(f Fault) {
 	m.clock.After(m.from+int64(f.At), func() {
 		lasts := int64(f.For)

@@ -39,9 +39,10 @@ func newHost(c *station.Clock, of Hosts, slower []float64) *host {
 // segment is the payload of a packet.
 const segment = 1448
 
-// cap returns the bytes for each nanosecond that one flow can have: what the network allows, a window for
-// each round trip, and the rate at which TCP with lost packets settles (Mathis and others, 1997), which
-// is sqrt(3/2) segments for each round trip over the root of the share of losses.
+// cap returns the bytes for each nanosecond that one flow can have: what the network allows, a
+// window for each round trip, and the rate at which TCP with lost packets settles (Mathis and
+// others, 1997), which is sqrt(3/2) segments for each round trip over the root of the share of
+// losses.
 func (n Network) cap() float64 {
 	most := math.Inf(1)
 	if n.FlowRate > 0 {

@@ -77,9 +77,9 @@ func (l *lane) pass(e *entry, p int) {
 	e.at = now
 }
 
-// deliver brings an entry that is stored to a reader: after a time, over the network, and through the
-// reader of the log, which takes one entry at a time, for a part of that time through the connection of
-// the process, which all its readers share.
+// deliver brings an entry that is stored to a reader: after a time, over the network, and through
+// the reader of the log, which takes one entry at a time, for a part of that time through the
+// connection of the process, which all its readers share.
 func (l *lane) deliver(reader *station.Queue, to *host, process int, over *wire, bytes float64, done func()) {
 	m := l.m
 	one := 1e9 / max(1e-9, m.stages.fetch.Key("rate", 1, bytes))

@@ -1,6 +1,6 @@
-// Package cluster simulates a cluster: writers append entries to logs of brokers, GPU agents apply them
-// and append answers, and the writers read these. A Config describes the cluster; the times of the
-// stages are measurements.
+// Package cluster simulates a cluster: writers append entries to logs of brokers, GPU agents apply
+// them and append answers, and the writers read these. A Config describes the cluster; the times of
+// the stages are measurements.
 package cluster
 
 import (
@@ -115,8 +115,8 @@ func (m *model) cross(bytes float64, done func()) {
 }
 
 // work runs a stage whose time was measured alone, with the processor time it had meanwhile. The
-// processor time runs on the cores, on as many threads as it had; a stage that had less than one waits
-// for the rest, as for a disk.
+// processor time runs on the cores, on as many threads as it had; a stage that had less than one
+// waits for the rest, as for a disk.
 func (m *model) work(h *host, process int, ns, parallel float64, done func()) {
 	m.run(h, station.Job{Limit: max(1, parallel), Group: process}, ns, min(1, parallel), done)
 }
@@ -141,8 +141,8 @@ type group struct {
 	done    func()
 }
 
-// append stores entries. It calls stored for each that can be read, in their order, and then done. A
-// broker that is down stores nothing.
+// append stores entries. It calls stored for each that can be read, in their order, and then done.
+// A broker that is down stores nothing.
 func (m *model) append(g group) {
 	if wait := g.broker.down - m.clock.Now(); wait > 0 {
 		m.clock.After(wait, func() { m.append(g) })
@@ -170,9 +170,9 @@ func (m *model) replicate(broker *host, bytes float64, done func()) {
 	}
 }
 
-// store is append at a broker that is up and has told its replicas. A lone server stores several entries
-// one by one, or as an atomic batch if that is faster, as package publishmode finds out; a cluster keeps
-// a batch in memory until it is complete, and agrees once.
+// store is append at a broker that is up and has told its replicas. A lone server stores several
+// entries one by one, or as an atomic batch if that is faster, as package publishmode finds out; a
+// cluster keeps a batch in memory until it is complete, and agrees once.
 func (m *model) store(g group) {
 	k, n := float64(g.broker.busy+1), float64(g.entries)
 	curve, at, still := m.stages.raft, []float64{g.bytes * n, k}, []float64{g.bytes * n, k}

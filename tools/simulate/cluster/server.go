@@ -21,8 +21,8 @@ const (
 	leastWeight   = inFlightBytes / 1024
 )
 
-// server is the service of a shard by its GPU agent: a reader that decodes, a merger, a loop that alone
-// uses the device, and an appender of answers; each works on one thing at a time.
+// server is the service of a shard by its GPU agent: a reader that decodes, a merger, a loop that
+// alone uses the device, and an appender of answers; each works on one thing at a time.
 type server struct {
 	lane  *lane
 	epoch int   // of the process; what an earlier one has begun has no effect
@@ -119,8 +119,8 @@ func (s *server) take() *entry {
 	return e
 }
 
-// merge is the merger: it hands a batch to the loop, or adds an entry to it. When both are possible it
-// does either, as a select does.
+// merge is the merger: it hands a batch to the loop, or adds an entry to it. When both are possible
+// it does either, as a select does.
 func (s *server) merge() {
 	m := s.lane.m
 	if s.merging {
@@ -275,7 +275,8 @@ func (s *server) store(e *entry) {
 	l.deliver(l.answers, l.home, writerProcess, &m.uplink, m.answerBytes, func() { l.finish(e) })
 }
 
-// kill ends the process. Another one begins at a time: it reads the entries without an answer again.
+// kill ends the process. Another one begins at a time: it reads the entries without an answer
+// again.
 func (s *server) kill(until int64) {
 	m := s.lane.m
 	now := m.clock.Now()

@@ -49,8 +49,8 @@ func newStages(files []*times.File, c *Config) (*stages, error) {
 	return s, nil
 }
 
-// slower returns how much slower a thread is while others run, by their number, from the times of equal
-// work on 1 to n cores.
+// slower returns how much slower a thread is while others run, by their number, from the times of
+// equal work on 1 to n cores.
 func (s *stages) slower(cores int) []float64 {
 	all := make([]float64, cores)
 	alone := s.cores.Mean(1)
@@ -60,9 +60,9 @@ func (s *stages) slower(cores int) []float64 {
 	return all
 }
 
-// threads returns how many threads a launch on the host device keeps at work: the processor time that it
-// takes on one worker, over its time on all. More workers take more processor time for the same work;
-// while they wait for each other, others have the cores.
+// threads returns how many threads a launch on the host device keeps at work: the processor time
+// that it takes on one worker, over its time on all. More workers take more processor time for the
+// same work; while they wait for each other, others have the cores.
 func (s *stages) threads(rows, entries float64) float64 {
 	return max(1, s.workers.Key("cpu", 1, rows)/max(1, s.observe.Mean(1, rows, 1)))
 }

@@ -19,8 +19,8 @@ type writer struct {
 	used       meter // packing or appending
 }
 
-// start has the first entry arrive. Entries with a rate arrive at random times; without one they are
-// there whenever the window has room.
+// start has the first entry arrive. Entries with a rate arrive at random times; without one they
+// are there whenever the window has room.
 func (w *writer) start() {
 	if w.lane.m.config.Load.Rate > 0 {
 		w.later()

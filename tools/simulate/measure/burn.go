@@ -11,8 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// burn is a process that observes on the host device, batch after batch, until its standard input ends.
-// Other stages are measured beside it, as they run beside the process of an agent.
+// burn is a process that observes on the host device, batch after batch, until its standard input
+// ends. Other stages are measured beside it, as they run beside the process of an agent.
 func burn(ctx context.Context, args []string) (err error) {
 	flags := flag.NewFlagSet("burn", flag.ContinueOnError)
 	shards := flags.Int("shards", 1, "states that observe at a time")
@@ -44,8 +44,9 @@ func burn(ctx context.Context, args []string) (err error) {
 	})
 }
 
-// beside measures packing and appending beside a busy device, and appends with pauses: a process that has
-// been idle is slower to answer. Each number of shards has a writer and an appender of answers.
+// beside measures packing and appending beside a busy device, and appends with pauses: a process
+// that has been idle is slower to answer. Each number of shards has a writer and an appender of
+// answers.
 func (m *measurement) beside() (err error) {
 	c, err := m.openCluster(mostStreams + 1)
 	if err != nil {
@@ -104,7 +105,8 @@ func (m *measurement) besideOf(c *cluster, rows, shards int) (err error) {
 	return err
 }
 
-// paced is append of single entries with pauses of random lengths, idle times the mean call on average.
+// paced is append of single entries with pauses of random lengths, idle times the mean call on
+// average.
 func (m *measurement) paced(c *cluster, all []connWith, size int, beside, idle float64) error {
 	data := random(size)
 	keys := map[string]float64{"bytes": float64(size), "entries": 1, "beside": beside, "idle": idle}

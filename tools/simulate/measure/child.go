@@ -153,7 +153,8 @@ func (c *child) close() error {
 	return errors.Join(err, c.cmd.Wait())
 }
 
-// worked returns the processor time of a process so far, in steps of 10 ms. It is 0 where /proc is not.
+// worked returns the processor time of a process so far, in steps of 10 ms. It is 0 where /proc is
+// not.
 func worked(pid int) time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -132,8 +132,8 @@ func (m *measurement) observe(shards, rows int) (err error) {
 	return nil
 }
 
-// batches measures batches of entries, of all states at a time: "merge" is the filling of a batch, and
-// name its observation.
+// batches measures batches of entries, of all states at a time: "merge" is the filling of a batch,
+// and name its observation.
 func (m *measurement) batches(b *bench, name string, entries int, keys map[string]float64) error {
 	all := make([][]state.Observations, len(b.states))
 	for k := range all {

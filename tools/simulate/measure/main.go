@@ -1,7 +1,7 @@
 // Command measure measures the stages of a cluster alone, and whole clusters under load, for the
-// simulator. It writes stages.times and runs.times into a folder. The cluster is three processes, which
-// are this command again: a NATS server that syncs each message, a GPU agent on the host device, and
-// the writers and readers of the logs.
+// simulator. It writes stages.times and runs.times into a folder. The cluster is three processes,
+// which are this command again: a NATS server that syncs each message, a GPU agent on the host
+// device, and the writers and readers of the logs.
 package main
 
 import (

@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// TestMeasure measures a small cluster: all series that the simulator needs are there, and the rates of a
-// run fit its latencies by Little's law.
+// TestMeasure measures a small cluster: all series that the simulator needs are there, and the
+// rates of a run fit its latencies by Little's law.
 func TestMeasure(t *testing.T) {
 	testkit.OnlyLong(t)
 	out := t.TempDir()

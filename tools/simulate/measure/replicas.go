@@ -16,8 +16,8 @@ import (
 
 const clusterServers = 3
 
-// replicas measures appends to logs with three replicas: three servers on this machine, which agree by
-// Raft and each sync each entry. They share the disk and the processors.
+// replicas measures appends to logs with three replicas: three servers on this machine, which agree
+// by Raft and each sync each entry. They share the disk and the processors.
 func (m *measurement) replicas() (err error) {
 	c := &cluster{dir: filepath.Join(m.dir, "cluster")}
 	var others []*child

@@ -20,8 +20,8 @@ const window = 16
 
 const warmup = 1500 * time.Millisecond
 
-// runs measures clusters of 1, 2, 4 ... shards with each size of entries: at their highest rate, and at
-// half of it with random times between the entries.
+// runs measures clusters of 1, 2, 4 ... shards with each size of entries: at their highest rate,
+// and at half of it with random times between the entries.
 func (m *measurement) runs() error {
 	for shards := 1; shards <= m.shards; shards *= 2 {
 		for _, rows := range m.rows {
@@ -175,8 +175,8 @@ func sleep(d time.Duration) {
 	_ = syscall.Nanosleep(&t, nil) // the caller reads the clock again
 }
 
-// arrive sends the time of each entry as it arrives, at random times, until ctx ends. It sleeps by the
-// system, because the runtime sleeps for whole milliseconds in an idle process.
+// arrive sends the time of each entry as it arrives, at random times, until ctx ends. It sleeps by
+// the system, because the runtime sleeps for whole milliseconds in an idle process.
 func (l *load) arrive(ctx context.Context, start time.Time, to chan<- time.Time) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -43,8 +43,8 @@ func ownTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// repeat calls f for the time of a series, after some calls that do not count, and adds the durations
-// and the mean processor time.
+// repeat calls f for the time of a series, after some calls that do not count, and adds the
+// durations and the mean processor time.
 func (m *measurement) repeat(name string, keys map[string]float64, f func(i int) error) error {
 	for i := range 3 {
 		if err := f(i); err != nil {

@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// Audit counts the jobs of a station. It adds up the jobs inside over time, and independently of that
-// the time of each job, so that Little's law can be checked. The zero value is ready.
+// Audit counts the jobs of a station. It adds up the jobs inside over time, and independently of
+// that the time of each job, so that Little's law can be checked. The zero value is ready.
 type Audit struct {
 	arrived, left int64
 	since         int64 // when inside has changed last

@@ -1,12 +1,12 @@
 // Package station is the engine of a discrete-event simulation: a clock with a heap of events, and
-// stations at which jobs wait and are served. It draws nothing at random; callers do. Equal calls have
-// equal results. Nothing here is safe for concurrent use.
+// stations at which jobs wait and are served. It draws nothing at random; callers do. Equal calls
+// have equal results. Nothing here is safe for concurrent use.
 package station
 
 import "container/heap"
 
-// Clock is the time of a simulation, in nanoseconds from 0 on, and its future events. The zero value is
-// ready.
+// Clock is the time of a simulation, in nanoseconds from 0 on, and its future events. The zero
+// value is ready.
 type Clock struct {
 	now    int64
 	made   uint64

@@ -16,8 +16,8 @@ type Queue struct {
 // NewQueue returns an empty station. servers is at least 1.
 func NewQueue(c *Clock, servers int) *Queue { return &Queue{clock: c, servers: max(1, servers)} }
 
-// Enter adds a job. When a server is free for it, work is called, which calls leave once, at that time
-// or later.
+// Enter adds a job. When a server is free for it, work is called, which calls leave once, at that
+// time or later.
 func (q *Queue) Enter(work func(leave func())) {
 	arrived := q.clock.Now()
 	q.Arrive(arrived)

@@ -10,8 +10,8 @@ type Job struct {
 	Limit float64 // work for each nanosecond, at most: the parallelism of a computation, or the cap of flows
 	Group int     // such as a process, for Rates that have groups
 	// Speed is for Cores: how fast the job is beside other jobs with a Speed, by their number, itself
-	// included, as a share of its speed alone. It was measured, so what such jobs do to each other is in
-	// it. nil: the cores decide alone.
+	// included, as a share of its speed alone. It was measured, so what such jobs do to each other is
+	// in it. nil: the cores decide alone.
 	Speed func(n int) float64
 	// Beside is for Cores: what jobs with a Speed do to this one is in its work.
 	Beside bool
@@ -45,8 +45,8 @@ type Sharing struct {
 // NewSharing returns an empty station.
 func NewSharing(c *Clock, r Rates) *Sharing { return &Sharing{clock: c, rates: r} }
 
-// Do adds a job with some work, and calls done at its end. Without work it calls done after the present
-// event.
+// Do adds a job with some work, and calls done at its end. Without work it calls done after the
+// present event.
 func (s *Sharing) Do(work float64, j Job, done func()) {
 	s.advance()
 	now := s.clock.Now()
@@ -59,7 +59,8 @@ func (s *Sharing) Do(work float64, j Job, done func()) {
 	s.change()
 }
 
-// mostWork bounds the work of a job, and its nanoseconds, so that times stay below the end of the clock.
+// mostWork bounds the work of a job, and its nanoseconds, so that times stay below the end of the
+// clock.
 const mostWork = 1 << 60
 
 // advance takes the work off that was done since the last call.
@@ -73,8 +74,8 @@ func (s *Sharing) advance() {
 	s.at = s.clock.Now()
 }
 
-// over reports whether the rest of a job counts as none: less than is done in a nanosecond, which is the
-// resolution of the clock.
+// over reports whether the rest of a job counts as none: less than is done in a nanosecond, which
+// is the resolution of the clock.
 func (j *Job) over() bool { return j.left <= j.rate*0.5 || j.left == 0 }
 
 // change sets the rates anew, and has the next end happen.
@@ -124,8 +125,8 @@ func (s *Sharing) Use() float64 {
 	return s.given / s.rates.Capacity() / float64(max(1, s.clock.Now()))
 }
 
-// Link is Rates of bytes: jobs get equal parts of a bandwidth, those with a lower limit get that, and
-// the others share the rest.
+// Link is Rates of bytes: jobs get equal parts of a bandwidth, those with a lower limit get that,
+// and the others share the rest.
 type Link struct{ Bandwidth float64 } // bytes for each nanosecond
 
 // Capacity implements Rates.
@@ -157,11 +158,11 @@ func (l Link) Share(jobs []*Job, set func(j *Job, rate float64)) {
 	}
 }
 
-// Cores is Rates of processor time. A job runs on as many threads as its limit. A group is a process
-// that runs on at most Count threads at a time, which its jobs share. When there are more threads than
-// cores, each gets an equal part. Slower[k] is how much slower a thread is while k+1 threads run, because
-// cores share memory and caches; the last one counts for more threads. A job is measured alone, so only
-// what others add slows it down.
+// Cores is Rates of processor time. A job runs on as many threads as its limit. A group is a
+// process that runs on at most Count threads at a time, which its jobs share. When there are more
+// threads than cores, each gets an equal part. Slower[k] is how much slower a thread is while k+1
+// threads run, because cores share memory and caches; the last one counts for more threads. A job
+// is measured alone, so only what others add slows it down.
 type Cores struct {
 	Count  int
 	Slower []float64

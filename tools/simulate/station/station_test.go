@@ -37,8 +37,8 @@ func near(t *testing.T, what string, got, want, part float64) {
 	}
 }
 
-// TestClosedForms compares stations with the formulas of queueing theory: M/M/1, M/D/1, M/M/3, and a
-// processor-sharing station, whose mean does not depend on the distribution of the work.
+// TestClosedForms compares stations with the formulas of queueing theory: M/M/1, M/D/1, M/M/3, and
+// a processor-sharing station, whose mean does not depend on the distribution of the work.
 func TestClosedForms(t *testing.T) {
 	const jobs, rate = 400_000, 700.0
 	for _, test := range []struct {
@@ -141,8 +141,8 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// tandem passes jobs through queues in turn, and returns when each was left. Job number k at a queue, in
-// the order of arrival there, takes the k-th of its times.
+// tandem passes jobs through queues in turn, and returns when each was left. Job number k at a
+// queue, in the order of arrival there, takes the k-th of its times.
 func tandem(arrivals []int64, servers []int, service [][]int64) (left []int64) {
 	c := &Clock{}
 	queues := make([]*Queue, len(servers))
@@ -167,8 +167,8 @@ func tandem(arrivals []int64, servers []int, service [][]int64) (left []int64) {
 	return left
 }
 
-// TestMoreServers: a further server never makes queues in a row slower, and the same jobs have the same
-// times again.
+// TestMoreServers: a further server never makes queues in a row slower, and the same jobs have the
+// same times again.
 func TestMoreServers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n, stages := rapid.IntRange(1, 40).Draw(t, "jobs"), rapid.IntRange(1, 4).Draw(t, "queues")
@@ -194,7 +194,8 @@ func TestMoreServers(t *testing.T) {
 	})
 }
 
-// pour is the obvious form of Link.Share: drops of bandwidth go round among the jobs that can take more.
+// pour is the obvious form of Link.Share: drops of bandwidth go round among the jobs that can take
+// more.
 func pour(bandwidth float64, limits []float64) []float64 {
 	const drops = 200_000
 	rates := make([]float64, len(limits))
@@ -237,8 +238,8 @@ func TestLink(t *testing.T) {
 	})
 }
 
-// TestCores: jobs get no more than all cores and no more than they ask for, a process gets no more than
-// its threads, and another job makes none faster, but for the slack of jobs with a Speed.
+// TestCores: jobs get no more than all cores and no more than they ask for, a process gets no more
+// than its threads, and another job makes none faster, but for the slack of jobs with a Speed.
 func TestCores(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := &Cores{Count: rapid.IntRange(1, 16).Draw(t, "cores"), Slower: []float64{1, 1.1, 1.3, 1.5}}
@@ -282,8 +283,8 @@ func TestCores(t *testing.T) {
 			t.Fatalf("jobs get %v of %d cores", plain, c.Count)
 		}
 		for i, rate := range share(jobs[:len(jobs)-1]) {
-			// What jobs with a Speed do to each other was measured, and what the others do to them is computed:
-			// the two do not meet exactly.
+			// What jobs with a Speed do to each other was measured, and what the others do to them is
+			// computed: the two do not meet exactly.
 			slack := 1e-9
 			if jobs[i].Speed != nil {
 				slack = 1 - 1/c.Slower[len(c.Slower)-1]
@@ -295,8 +296,8 @@ func TestCores(t *testing.T) {
 	})
 }
 
-// TestSharingSameTimes: a station of equal jobs serves each at its part, and the same calls end at the
-// same times.
+// TestSharingSameTimes: a station of equal jobs serves each at its part, and the same calls end at
+// the same times.
 func TestSharingSameTimes(t *testing.T) {
 	run := func() (ends []int64) {
 		c := &Clock{}
@@ -316,7 +317,8 @@ func TestSharingSameTimes(t *testing.T) {
 	}
 }
 
-// TestSharingEnds: work that is no number, infinite or negative ends, and so does a job without a rate.
+// TestSharingEnds: work that is no number, infinite or negative ends, and so does a job without a
+// rate.
 func TestSharingEnds(t *testing.T) {
 	c, ends := &Clock{}, 0
 	s := NewSharing(c, Link{Bandwidth: 1e-300})

@@ -1,8 +1,8 @@
 // Package times keeps measured durations: histograms, series of them with the conditions of their
 // measurement, and files of series.
 //
-// A file is text. Its first line is "exoswarm times 1". Lines of a header follow, each "name: value",
-// then an empty line, then a series a line:
+// A file is text. Its first line is "exoswarm times 1". Lines of a header follow, each "name:
+// value", then an empty line, then a series a line:
 //
 //	append bytes=65536 streams=4 cpu=81250.5 : 1024000*3 1040384*17
 //

@@ -28,7 +28,8 @@ func floor(ns int64) int64 {
 	return ns >> shift << shift
 }
 
-// Histogram counts durations in buckets. The zero value is empty. It is not safe for concurrent use.
+// Histogram counts durations in buckets. The zero value is empty. It is not safe for concurrent
+// use.
 type Histogram struct {
 	buckets []Bucket // by rising NS
 	n       int64

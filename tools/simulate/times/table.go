@@ -12,8 +12,8 @@ import (
 // Table finds durations for conditions between the measured ones.
 type Table struct{ curves map[string]*Curve }
 
-// NewTable returns a table of the series of some files. Series of the same name must have the same axes;
-// axes lists those keys that are conditions, by name.
+// NewTable returns a table of the series of some files. Series of the same name must have the same
+// axes; axes lists those keys that are conditions, by name.
 func NewTable(axes map[string][]string, files ...*File) (*Table, error) {
 	t := &Table{curves: map[string]*Curve{}}
 	for _, f := range files {
@@ -54,9 +54,9 @@ func (t *Table) Curve(name string) (*Curve, error) {
 // maxAxes is the most conditions of a curve.
 const maxAxes = 5
 
-// Curve is the series of one name over their conditions. Between two measured conditions, and beyond
-// the last ones, each quantile is on the straight line through the nearest two: the time of most stages
-// is a fixed part and a part for each byte, row or entry.
+// Curve is the series of one name over their conditions. Between two measured conditions, and
+// beyond the last ones, each quantile is on the straight line through the nearest two: the time of
+// most stages is a fixed part and a part for each byte, row or entry.
 type Curve struct {
 	axes   []string
 	points []*point
@@ -98,8 +98,8 @@ func (p *point) quantile(q float64) float64 {
 	return float64(b.NS) + float64(b.width()-1)*min(1, max(0, left-before)/float64(b.N))
 }
 
-// Draw returns the duration at a quantile q, from 0 to 1, for conditions in the order of the axes. With
-// random q it has the distribution of the measurements.
+// Draw returns the duration at a quantile q, from 0 to 1, for conditions in the order of the axes.
+// With random q it has the distribution of the measurements.
 func (c *Curve) Draw(q float64, at ...float64) float64 {
 	return max(0, c.sum(at, func(p *point) float64 { return p.quantile(q) }))
 }
@@ -156,8 +156,8 @@ func with(points []*point, axis int, value float64) (of []*point) {
 	return of
 }
 
-// nearest returns the two values of an axis between which a value is, or the two that are nearest to it,
-// and how far from the first to the second it is. The part is at least 0.
+// nearest returns the two values of an axis between which a value is, or the two that are nearest
+// to it, and how far from the first to the second it is. The part is at least 0.
 func nearest(points []*point, axis int, value float64) (low, high, part float64) {
 	var values []float64
 	for _, p := range points {

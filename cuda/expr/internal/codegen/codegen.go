@@ -138,9 +138,9 @@ func (w *writer) scope(f func()) {
 // array with the number of the first element and, for a table of gather, the length; for each of
 // the Roots its array with the number of the first element; the value of each OpLength; and the
 // parameters of the frame of its kind. The last parameter is the number of elements or of rows. A
-// frame has these parameters before it: maps and scans the scratch memory, filters the count of kept
-// elements and the scratch memory, sums of rows the memory of the sums of runs and the counters, and
-// sums by index the length of the table.
+// frame has these parameters before it: maps and scans the scratch memory, filters the count of
+// kept elements and the scratch memory, sums of rows the memory of the sums of runs and the
+// counters, and sums by index the length of the table.
 func Source(l *plan.Plan, t *plan.Part, shared int) (string, plan.Shape) {
 	if t.Kind == plan.KindGemm {
 		return "", plan.Shape{}

@@ -48,11 +48,12 @@ const (
 	pageRow    = 4 * BlockThreads
 )
 
-// wideRow is the least number of bytes from an agent to the next one at which a thread has one agent
-// at a time. Four agents of a thread then have no vector in common.
+// wideRow is the least number of bytes from an agent to the next one at which a thread has one
+// agent at a time. Four agents of a thread then have no vector in common.
 const wideRow = 16
 
-// WideRows reports whether one of the inputs of a graph has its agents far from each other in a page.
+// WideRows reports whether one of the inputs of a graph has its agents far from each other in a
+// page.
 func WideRows(g *ir.Graph, l PageLayout) bool {
 	return slices.ContainsFunc(g.Inputs, func(i ir.Input) bool {
 		v, found := l.Vars[i.Name]
@@ -388,7 +389,8 @@ func cell(v PageVar, kind, address string) string {
 const vote = "vote"
 
 // agents writes the computation of a number of agents of a page for each thread, whose index in the
-// page is the text index of u. guard is a condition on their index i; with one, pages may not exist.
+// page is the text index of u. guard is a condition on their index i; with one, pages may not
+// exist.
 func (w *pageWriter) agents(votes bool, index, guard string, unroll int) {
 	for _, in := range w.inputs {
 		if _, found := w.layout.Vars[in.Name]; found {

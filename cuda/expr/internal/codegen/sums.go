@@ -14,15 +14,16 @@ import (
 //go:embed sums.cuh
 var sumsPrelude string
 
-// sumThreads is the number of threads of a block of sums, one for each row of a run. With 64 threads a
-// step of an autoencoder took 2.40 ms in place of 2.14, and with two rows of a thread 3.06 (H200).
+// sumThreads is the number of threads of a block of sums, one for each row of a run. With 64
+// threads a step of an autoencoder took 2.40 ms in place of 2.14, and with two rows of a thread
+// 3.06 (H200).
 const sumThreads = ir.RunRows
 
 // twoBlocks is the maximum of shared memory of a block with which two blocks fit a multiprocessor.
 const twoBlocks = 100 << 10
 
-// sum is one sum of rows of a kernel: the place of its elements among all sums of the kernel, and the
-// columns of its operands in shared memory.
+// sum is one sum of rows of a kernel: the place of its elements among all sums of the kernel, and
+// the columns of its operands in shared memory.
 type sum struct {
 	n           *ir.Node
 	first, size int64
@@ -51,8 +52,8 @@ func (w *writer) sums() (all []sum, staged map[*ir.Node]int64, columns int64) {
 }
 
 // sumsKernel writes x' g and sums of columns. A thread computes the values of a row and writes the
-// operands of the sums to shared memory, a column each. Then threads add up the rows of the run, each
-// for tiles of 4 x 4 elements of x' g, and for some columns.
+// operands of the sums to shared memory, a column each. Then threads add up the rows of the run,
+// each for tiles of 4 x 4 elements of x' g, and for some columns.
 func (w *writer) sumsKernel() {
 	t := w.t
 	w.shape.Threads = sumThreads
@@ -181,8 +182,8 @@ func (w *writer) sumsKernel() {
 
 func tilesOf(columns int64) int64 { return (columns + 3) / 4 }
 
-// beginRuns writes the begin of the loop over runs. A block has a chunk of runs at a time, which is 1, 2,
-// 4 and so on up to 128 and has a part of one run of the next level.
+// beginRuns writes the begin of the loop over runs. A block has a chunk of runs at a time, which is
+// 1, 2, 4 and so on up to 128 and has a part of one run of the next level.
 func (w *writer) beginRuns() {
 	w.line("const u64 runs = (rows + %du) / %du;", ir.RunRows-1, ir.RunRows)
 	w.line("for (u64 first = (u64)blockIdx.x * chunk; first < runs; first += (u64)gridDim.x * chunk) {")
@@ -190,8 +191,8 @@ func (w *writer) beginRuns() {
 	w.line("for (u64 run = first; run < end; run++) {")
 }
 
-// finishSums writes the end of the loop over runs, and of the kernel: the block that adds up the last
-// runs stores the results.
+// finishSums writes the end of the loop over runs, and of the kernel: the block that adds up the
+// last runs stores the results.
 func (w *writer) finishSums(all []sum) {
 	w.line("}")
 	w.line("const volatile float *const done =")
@@ -245,8 +246,8 @@ func (w *writer) columnsKernel() {
 // scatterLevels is the number of levels of runs of a sum by index, for up to 2^35 elements.
 const scatterLevels = 5
 
-// scatterKernel writes sums by index. A thread has an element of the table and looks at all indices,
-// which the block reads together. It adds up its runs as they end, level by level.
+// scatterKernel writes sums by index. A thread has an element of the table and looks at all
+// indices, which the block reads together. It adds up its runs as they end, level by level.
 func (w *writer) scatterKernel() {
 	t := w.t
 	n := t.Roots[0]
@@ -349,8 +350,8 @@ func (w *writer) loadFactors(all []factor) {
 	w.line("__syncthreads();")
 }
 
-// rowValues writes the values of a number of rows of a thread, whose places are row0 and so on. Each
-// row has its own names. It returns a function that calls another one for each row.
+// rowValues writes the values of a number of rows of a thread, whose places are row0 and so on.
+// Each row has its own names. It returns a function that calls another one for each row.
 func (w *writer) rowValues(count int) (each func(f func(r int))) {
 	bound := make([]map[*ir.Node]string, count)
 	for r := range bound {

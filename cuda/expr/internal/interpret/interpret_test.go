@@ -91,8 +91,8 @@ func TestFunctions(t *testing.T) {
 	}
 }
 
-// TestPhilox: the words of the generator's authors (kat_vectors of Random123), as far as a counter of
-// a row can name them.
+// TestPhilox: the words of the generator's authors (kat_vectors of Random123), as far as a counter
+// of a row can name them.
 func TestPhilox(t *testing.T) {
 	n := &ir.Node{Op: ir.OpRandom, Type: ir.U32, Lead: ir.FreeLength, Width: 1}
 	out := device.Of[uint32](graph(t, []int64{1, 1}, nil, n)[0])

@@ -79,8 +79,8 @@ type Plan struct {
 }
 
 // Kept reports whether the result of a node is in memory: whether it is a root of a part. A part
-// computes the other nodes that it needs itself, so that two parts may compute one node. A plan that
-// New has not made keeps none.
+// computes the other nodes that it needs itself, so that two parts may compute one node. A plan
+// that New has not made keeps none.
 func (l *Plan) Kept(n *ir.Node) bool { return n.ID < len(l.kept) && l.kept[n.ID] }
 
 // marks is a set of nodes that is emptied in constant time. The zero value is of no use.
@@ -165,8 +165,8 @@ func New(g *ir.Graph, m Model, lengths []int64, unfused bool, most int) (*Plan, 
 	return l, nil
 }
 
-// together makes one part of sums of the same rows that do not wait for each other, before nodes move
-// into their readers: the sums of a backward pass share most of what they are made of.
+// together makes one part of sums of the same rows that do not wait for each other, before nodes
+// move into their readers: the sums of a backward pass share most of what they are made of.
 func (l *Plan) together(owner []*Part, lengths []int64) {
 	for i := 0; i < len(l.Parts); i++ {
 		a := l.Parts[i]

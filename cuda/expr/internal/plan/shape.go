@@ -273,8 +273,8 @@ func (l *Plan) small(t *Part, folds int, rowWidth int64) (live int64, why string
 	return live, ""
 }
 
-// maxStaged is the maximum of columns of all operands of a kernel of sums. A block has a run of rows
-// of them in shared memory, and a multiprocessor has room for two such blocks.
+// maxStaged is the maximum of columns of all operands of a kernel of sums. A block has a run of
+// rows of them in shared memory, and a multiprocessor has room for two such blocks.
 const maxStaged = 192
 
 // maxSummed is the maximum of elements of x' g of a kernel, which are in registers: 64 of a thread.

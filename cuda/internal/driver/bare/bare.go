@@ -1,7 +1,7 @@
 //go:build cuda
 
-// Package bare calls the driver from C without the CUDA device: launches and copies in a loop, which
-// benchmarks compare the device with, and experiments with faults. Only tests import it.
+// Package bare calls the driver from C without the CUDA device: launches and copies in a loop,
+// which benchmarks compare the device with, and experiments with faults. Only tests import it.
 package bare
 
 /*
@@ -16,7 +16,8 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-// launches returns the nanoseconds of times launches, each followed by a synchronisation when sync is set, or -1.
+// launches returns the nanoseconds of times launches, each followed by a synchronisation when sync
+// is set, or -1.
 static int64_t launches(uintptr_t ctx, uintptr_t fn, uintptr_t stream, unsigned grid, unsigned block,
                         const uint64_t *values, int n, int times, int sync)
 {

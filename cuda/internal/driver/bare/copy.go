@@ -6,8 +6,8 @@ package bare
 #include <cuda.h>
 #include <stdint.h>
 
-// copies measures copies of n bytes, each between two events, in milliseconds. kind: 0 host to device, 1 device to
-// host, 2 on the device. The host memory is the driver's own, cuMemHostAlloc.
+// copies measures copies of n bytes, each between two events, in milliseconds. kind: 0 host to
+// device, 1 device to host, 2 on the device. The host memory is the driver's own, cuMemHostAlloc.
 static int copies(uintptr_t ctx, int kind, size_t n, int times, float *ms)
 {
     void *host = NULL;

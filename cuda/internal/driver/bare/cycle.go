@@ -6,8 +6,8 @@ package bare
 #include <cuda.h>
 #include <stdint.h>
 
-// cycle makes a context, loads a module, allocates, copies, waits and destroys all of it, times over: what any program
-// does that opens a device.
+// cycle makes a context, loads a module, allocates, copies, waits and destroys all of it, times
+// over: what any program does that opens a device.
 static int cycle(int index, const void *image, int times)
 {
     static char data[6000];

@@ -18,8 +18,9 @@ import (
 //go:embed faults.ptx
 var faults string
 
-// The fault laboratory finds out what a driver does to a process whose kernel has failed: which contexts
-// break, and what brings the GPU back. Each experiment needs a process, because some leave it unusable.
+// The fault laboratory finds out what a driver does to a process whose kernel has failed: which
+// contexts break, and what brings the GPU back. Each experiment needs a process, because some leave
+// it unusable.
 
 // FaultKinds are the ways to break a context: kernels of faults.cu.
 var FaultKinds = []string{"illegal", "misaligned", "trapped", "asserted"}

@@ -18,7 +18,8 @@ static int64_t now(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-// rounds launches a graph times times and spins until its word has counted one further; ns gets the times.
+// rounds launches a graph times times and spins until its word has counted one further; ns gets the
+// times.
 static int rounds(uintptr_t ctx, uintptr_t stream, uintptr_t exec, volatile uint32_t *word, uint32_t count,
                   int times, int64_t *ns)
 {

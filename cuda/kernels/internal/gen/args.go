@@ -39,8 +39,8 @@ var elems = map[string]string{
 	"float4": "float32", "double": "float64", "unsigned short": "uint16",
 }
 
-// kinds has how Go writes each kind: the constant, the type of a field of a scalar, the argument of a
-// launch from a field, and a field from a value.
+// kinds has how Go writes each kind: the constant, the type of a field of a scalar, the argument of
+// a launch from a field, and a field from a value.
 var kinds = map[device.Kind]struct{ name, typ, arg, bind string }{
 	device.KindBuffer:  {"KindBuffer", "", "%s", "%s.Mem"},
 	device.KindUint32:  {"KindUint32", "uint32", "device.Uint32(%s)", "uint32(%s.Bits)"},
@@ -170,8 +170,8 @@ func comments(dir string) (map[string]string, error) {
 	return docs, nil
 }
 
-// in returns the index of the first parameter of a shared group in a signature, -1 if the signature does
-// not have them.
+// in returns the index of the first parameter of a shared group in a signature, -1 if the signature
+// does not have them.
 func (g *group) in(params []param) int {
 	for at := range params {
 		if g.at(params[at:]) {
@@ -244,8 +244,8 @@ type writer struct {
 
 func (w *writer) line(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
 
-// wrap writes items between the text before and the text after, with sep between them, in lines of at
-// most 100 columns.
+// wrap writes items between the text before and the text after, with sep between them, in lines of
+// at most 100 columns.
 func (w *writer) wrap(before string, items []string, sep, after string) {
 	line := before
 	for i, item := range items {

@@ -1,14 +1,14 @@
-// Command gen writes the generated files of a package of kernels: args.go, the arguments of its kernels
-// in Go, and ptx.tar.zst, its kernels as PTX for machines without NVRTC. Run it through go generate
-// ./cuda/kernels/... after a kernel has changed; a test fails until that is done.
+// Command gen writes the generated files of a package of kernels: args.go, the arguments of its
+// kernels in Go, and ptx.tar.zst, its kernels as PTX for machines without NVRTC. Run it through go
+// generate ./cuda/kernels/... after a kernel has changed; a test fails until that is done.
 //
 // Signatures are read from the .cu files, which are the only place with the names and the order of
-// parameters. For each signature args.go has a struct of the arguments of a launch and a struct of the
-// arguments that a twin sees. The kernels of a file have the signature that is named after the file.
-// nvcc compiles a kernel if the archive has no PTX of its present source.
+// parameters. For each signature args.go has a struct of the arguments of a launch and a struct of
+// the arguments that a twin sees. The kernels of a file have the signature that is named after the
+// file. nvcc compiles a kernel if the archive has no PTX of its present source.
 //
-// The first argument is the folder of the package below cuda/kernels, or "." for cuda/kernels itself.
-// Further arguments are options:
+// The first argument is the folder of the package below cuda/kernels, or "." for cuda/kernels
+// itself. Further arguments are options:
 //
 //	NAME=a.cu,b_*       kernels of these files or names share a signature with this name
 //	NAME=p,q,...        these consecutive parameters of several signatures are a struct

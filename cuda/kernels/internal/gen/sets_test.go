@@ -46,8 +46,8 @@ func sources(folder string) (all []kernels.Source) {
 	return all
 }
 
-// TestSets: each folder has all of its kernels, the signature of a kernel in Go is the signature of its
-// text, and the PTX is made of the present text.
+// TestSets: each folder has all of its kernels, the signature of a kernel in Go is the signature of
+// its text, and the PTX is made of the present text.
 func TestSets(t *testing.T) {
 	for folder, set := range sets {
 		t.Run(folder, func(t *testing.T) {
@@ -77,8 +77,8 @@ func TestSets(t *testing.T) {
 	}
 }
 
-// checkSignature compares the signature of a kernel in Go with its text. Kernels of products have their
-// signature in a macro.
+// checkSignature compares the signature of a kernel in Go with its text. Kernels of products have
+// their signature in a macro.
 func checkSignature(t *testing.T, s kernels.Source) {
 	t.Helper()
 	params, code, err := device.ParseKernel(s.Name, s.Code)
@@ -106,8 +106,8 @@ func TestSourcesCompile(t *testing.T) {
 	}
 }
 
-// compileAll compiles a few kernels, each for one of the chips that the project supports, and in a long
-// run all for all chips. A text that compiled once is not compiled again.
+// compileAll compiles a few kernels, each for one of the chips that the project supports, and in a
+// long run all for all chips. A text that compiled once is not compiled again.
 func compileAll(t *testing.T, sources []kernels.Source) {
 	nvcc, err := exec.LookPath("nvcc")
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/quantum/circuit"
 )
 
-// phases divides the gates of a pass into phases. In the first and in the last phase threads hold none
-// of the lowest positions, so that lanes of a warp read and write whole lines of memory. A held position
-// is a qubit of a row: amplitudes of one thread have one matrix.
+// phases divides the gates of a pass into phases. In the first and in the last phase threads hold
+// none of the lowest positions, so that lanes of a warp read and write whole lines of memory. A
+// held position is a qubit of a row: amplitudes of one thread have one matrix.
 func (s Shape) phases(p *Pass) {
 	const coarse = ^uint64(1<<coalesced - 1)
 	inside := p.Tile & s.inside()
@@ -44,7 +44,8 @@ func (s Shape) phase(p *Pass, held, allowed uint64, gates []Gate) {
 		w.table[i] = 1
 	}
 	first := len(p.gates) / quantumset.GateWords
-	// All diagonal gates that can be first, then all others, and so on: a table has many diagonal gates.
+	// All diagonal gates that can be first, then all others, and so on: a table has many diagonal
+	// gates.
 	for left := split(gates); len(left) > 0; {
 		var some []Gate
 		some, left = take(left, 0)
@@ -72,11 +73,11 @@ func (p *Pass) qubit(position int) int {
 // position returns the position of a qubit of the tile.
 func (p *Pass) position(qubit int) int { return bits.OnesCount64(p.Tile & (1<<qubit - 1)) }
 
-// order returns the word PhaseOrder of a phase that holds some qubits. Where they are too few, others of
-// allowed are held too: first of all the ones that were held, then the ones that lanes have. If the held
-// qubits are all of these, they change places within warps. Otherwise the lanes of a half warp have the
-// lowest positions if these are not held, and else positions that differ modulo 4, so that they use all
-// banks of shared memory.
+// order returns the word PhaseOrder of a phase that holds some qubits. Where they are too few,
+// others of allowed are held too: first of all the ones that were held, then the ones that lanes
+// have. If the held qubits are all of these, they change places within warps. Otherwise the lanes
+// of a half warp have the lowest positions if these are not held, and else positions that differ
+// modulo 4, so that they use all banks of shared memory.
 func (p *Pass) order(held, allowed uint64) (order uint64) {
 	before, near := uint64(0), quantumset.HeldQubits+quantumset.LaneQubits
 	if len(p.phases) > 0 {
@@ -116,9 +117,9 @@ func (p *Pass) order(held, allowed uint64) (order uint64) {
 	return order
 }
 
-// trades returns the order of a phase that holds some qubits after the phase with the order before, if
-// all that were not held have lanes. It reports whether they have. The lowest positions are always held
-// or of lanes, so the lanes of a phase that holds none of them have them all.
+// trades returns the order of a phase that holds some qubits after the phase with the order before,
+// if all that were not held have lanes. It reports whether they have. The lowest positions are
+// always held or of lanes, so the lanes of a phase that holds none of them have them all.
 func (p *Pass) trades(before, held uint64) (order uint64, ok bool) {
 	if before == 0 {
 		return 0, false
@@ -194,16 +195,16 @@ const (
 	pivot
 )
 
-// splits reports whether a gate can be a turn between two diagonal gates. A turn by nearly nothing, or by
-// nearly a half, would lose digits of the diagonal gates.
+// splits reports whether a gate can be a turn between two diagonal gates. A turn by nearly nothing,
+// or by nearly a half, would lose digits of the diagonal gates.
 func (g *Gate) splits() bool {
 	return g.Class == Dense && !g.PerRow && g.Controls == 0 &&
 		min(cmplx.Abs(g.Matrix[0]), cmplx.Abs(g.Matrix[2])) > 0x1p-10
 }
 
-// split makes of each dense gate that splits a diagonal gate, a turn and a diagonal gate. A gate that is the
-// only one stays: two tables take longer than its matrix. A turn has its tangent as the first element of
-// its matrix, and what multiplies it as the last one.
+// split makes of each dense gate that splits a diagonal gate, a turn and a diagonal gate. A gate
+// that is the only one stays: two tables take longer than its matrix. A turn has its tangent as the
+// first element of its matrix, and what multiplies it as the last one.
 func split(gates []Gate) (all []Gate) {
 	n := 0
 	for i := range gates {

@@ -1,5 +1,5 @@
-// Package plan cuts a list of gates into passes over tiles of a state vector. A pass reads and writes
-// the state once. Gates that commute move together, and a diagonal gate goes into any pass.
+// Package plan cuts a list of gates into passes over tiles of a state vector. A pass reads and
+// writes the state once. Gates that commute move together, and a diagonal gate goes into any pass.
 package plan
 
 import (
@@ -28,8 +28,8 @@ const (
 type Gate struct {
 	Class  Class
 	Target int // not of a Phase
-	// Parity is for a Diagonal the mask of further qubits: the last element is for an odd number of ones
-	// among them and the target.
+	// Parity is for a Diagonal the mask of further qubits: the last element is for an odd number of
+	// ones among them and the target.
 	Parity   uint64
 	Controls uint64 // mask of qubits that must have a value
 	Values   uint64 // the values
@@ -58,8 +58,8 @@ func (g *Gate) reads() uint64 {
 // Pass is a list of gates that one visit of the tiles applies.
 type Pass struct {
 	Gates []Gate
-	// Tile is the mask of the qubits of a tile. Fixed are controls of all gates outside of it, and Values
-	// their values: the pass visits these tiles only.
+	// Tile is the mask of the qubits of a tile. Fixed are controls of all gates outside of it, and
+	// Values their values: the pass visits these tiles only.
 	Tile, Fixed, Values uint64
 	// Fresh makes all qubits 0 before.
 	Fresh  bool
@@ -84,14 +84,15 @@ type Shape struct {
 	Fresh bool
 }
 
-// window is the number of gates that the choice of a tile looks at. A longer one makes no fewer passes
-// for a QFT of 29 qubits.
+// window is the number of gates that the choice of a tile looks at. A longer one makes no fewer
+// passes for a QFT of 29 qubits.
 const window = 512
 
 // coalesced is the number of lowest qubits that every tile has: a line of 128 bytes of memory.
 const coalesced = 4
 
-// Passes cuts gates into passes. The order of gates that do not commute stays. It changes the slice.
+// Passes cuts gates into passes. The order of gates that do not commute stays. It changes the
+// slice.
 func (s Shape) Passes(gates []Gate) (all []Pass) {
 	for len(gates) > 0 {
 		p := Pass{Tile: 1<<coalesced - 1}
@@ -116,8 +117,8 @@ func (s Shape) Passes(gates []Gate) (all []Pass) {
 // inside is the mask of the qubits of a row.
 func (s Shape) inside() uint64 { return 1<<s.Qubits - 1 }
 
-// grow adds qubits to a set until it has n of them, or all gates can be taken: each time the one that
-// lets the most work be done.
+// grow adds qubits to a set until it has n of them, or all gates can be taken: each time the one
+// that lets the most work be done.
 func grow(gates []Gate, set uint64, n int, allowed uint64) uint64 {
 	for bits.OnesCount64(set) < n {
 		best, most := uint64(0), gain(gates, set)
@@ -135,8 +136,8 @@ func grow(gates []Gate, set uint64, n int, allowed uint64) uint64 {
 	return set
 }
 
-// ready reports whether a gate can go before the gates that stay, whose masks are given, in a part of
-// which the turned qubit is in the set.
+// ready reports whether a gate can go before the gates that stay, whose masks are given, in a part
+// of which the turned qubit is in the set.
 func ready(turns, reads, set, turned, read uint64) bool {
 	return turns&(turned|read) == 0 && reads&turned == 0 && turns&^set == 0
 }
@@ -158,7 +159,8 @@ func gain(gates []Gate, set uint64) (n int) {
 	return n
 }
 
-// wanted is the mask of the qubits without which a gate cannot be taken, and nothing else is in its way.
+// wanted is the mask of the qubits without which a gate cannot be taken, and nothing else is in its
+// way.
 func wanted(gates []Gate, set uint64) (all uint64) {
 	var turned, read uint64
 	for i := range gates {
@@ -174,7 +176,8 @@ func wanted(gates []Gate, set uint64) (all uint64) {
 	return all
 }
 
-// take splits gates into the gates that a set of qubits lets be done, and the others, both in order.
+// take splits gates into the gates that a set of qubits lets be done, and the others, both in
+// order.
 func take(gates []Gate, set uint64) (taken, left []Gate) {
 	var turned, read uint64
 	for _, g := range gates {
@@ -228,9 +231,9 @@ func (p *Pass) Tiles(amplitudes uint64) uint64 {
 	return amplitudes >> (quantumset.TileQubits + bits.OnesCount64(p.Fixed))
 }
 
-// Renumber gives qubits the numbers that suit gates: the lowest numbers, which are in every tile, go to
-// qubits that the first pass turns and that are turned most often after it. It returns the new number of
-// each qubit. It is for a state that is the same under any numbers.
+// Renumber gives qubits the numbers that suit gates: the lowest numbers, which are in every tile,
+// go to qubits that the first pass turns and that are turned most often after it. It returns the
+// new number of each qubit. It is for a state that is the same under any numbers.
 func (s Shape) Renumber(gates []Gate) []int {
 	near := gates[:min(len(gates), window)]
 	set := grow(near, 0, quantumset.TileQubits, s.inside())
@@ -294,8 +297,8 @@ type Cost struct {
 	Bytes, Operations uint64
 }
 
-// The float32 operations of a gate: for a pair of held amplitudes by the kind of the gate, for a factor
-// and each amplitude that it multiplies, and for what a thread does to read a gate.
+// The float32 operations of a gate: for a pair of held amplitudes by the kind of the gate, for a
+// factor and each amplitude that it multiplies, and for what a thread does to read a gate.
 const (
 	product  = 4
 	overhead = 16
@@ -307,8 +310,8 @@ var pairs = [...]uint64{
 	quantumset.GateLookup: 0,
 }
 
-// Cost returns the work of a pass over some amplitudes. Operations is for controls outside of the tile
-// that hold in half of the tiles each.
+// Cost returns the work of a pass over some amplitudes. Operations is for controls outside of the
+// tile that hold in half of the tiles each.
 func (p *Pass) Cost(amplitudes uint64) Cost {
 	amplitudes = p.Tiles(amplitudes) << quantumset.TileQubits
 	c := Cost{Phases: len(p.phases), Bytes: 16 * amplitudes}

@@ -12,7 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// randomGates returns gates of all classes with up to three controls. The slot is the number of the gate.
+// randomGates returns gates of all classes with up to three controls. The slot is the number of the
+// gate.
 func randomGates(r *rand.Rand, qubits, n int) (all []Gate) {
 	for i := range n {
 		on := r.Perm(qubits)
@@ -29,8 +30,8 @@ func randomGates(r *rand.Rand, qubits, n int) (all []Gate) {
 	return all
 }
 
-// commute reports whether two gates may change places, by their definition: on a qubit that both have,
-// both are diagonal.
+// commute reports whether two gates may change places, by their definition: on a qubit that both
+// have, both are diagonal.
 func commute(a, b *Gate) bool {
 	for q := range 64 {
 		bit := uint64(1) << q
@@ -41,8 +42,8 @@ func commute(a, b *Gate) bool {
 	return true
 }
 
-// TestPasses: each gate is in one pass, gates that do not commute keep their order, and each pass has a
-// tile that the kernel accepts.
+// TestPasses: each gate is in one pass, gates that do not commute keep their order, and each pass
+// has a tile that the kernel accepts.
 func TestPasses(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range testkit.Of(300, 60) {

@@ -245,8 +245,8 @@ func (p Preview) text() string {
 	return strings.Join(parts, "; ")
 }
 
-// Run does an action without a preview, for a command line that names all of it. The caller writes the
-// audit.
+// Run does an action without a preview, for a command line that names all of it. The caller writes
+// the audit.
 func (o *Operator) Run(ctx context.Context, r Request) (Outcome, error) {
 	k, ok := kinds[r.Action]
 	if !ok {

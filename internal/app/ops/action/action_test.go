@@ -28,7 +28,8 @@ import (
 
 var me = control.Actor{User: "bob", From: "127.0.0.1:1", Via: "dashboard"}
 
-// cluster is a real queue with a worker of the kinds hold, which waits, and bad, which fails for good.
+// cluster is a real queue with a worker of the kinds hold, which waits, and bad, which fails for
+// good.
 type cluster struct {
 	t      *testing.T
 	server *server.Server

@@ -186,8 +186,8 @@ func doPause(ctx context.Context, o *Operator, r Request) (Outcome, error) {
 	return Outcome{Sentence: "resumed", Count: 1}, o.conn.Control.Resume(ctx, jobs.Pool(r.Object), r.Kind)
 }
 
-// previewLimit is for a change of limits and for their removal: the limits before and after, and the
-// jobs of the tenant.
+// previewLimit is for a change of limits and for their removal: the limits before and after, and
+// the jobs of the tenant.
 func previewLimit(ctx context.Context, o *Operator, r *Request) (p Preview, err error) {
 	if r.Object != jobs.EveryTenant {
 		if err := jobs.CheckID("tenant", r.Object); err != nil {

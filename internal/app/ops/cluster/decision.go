@@ -40,7 +40,8 @@ type DecisionRow struct {
 	Timestamp string     `json:"timestamp,omitempty"`
 	Values    []*float64 `json:"values,omitempty"`
 	Score     *float32   `json:"score"`
-	// Decision is the number of the winning candidate, -1 where none won, and Counts the votes for each.
+	// Decision is the number of the winning candidate, -1 where none won, and Counts the votes for
+	// each.
 	Decision int64    `json:"decision"`
 	Counts   []uint32 `json:"counts,omitempty"`
 	Leader   uint64   `json:"leader,omitempty"`

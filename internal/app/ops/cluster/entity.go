@@ -50,8 +50,8 @@ const (
 	mostEntityFeatures = 32
 )
 
-// Entity returns the last rows of a group of a swarm, by its name or id. It reads at most 300 answers.
-// It fails with jobs.ErrNotFound if the newest State has no such swarm or group.
+// Entity returns the last rows of a group of a swarm, by its name or id. It reads at most 300
+// answers. It fails with jobs.ErrNotFound if the newest State has no such swarm or group.
 func (w *Watcher) Entity(ctx context.Context, name string, group int) (v EntityView, err error) {
 	s := w.State()
 	sw, err := s.Swarm(name)

@@ -123,7 +123,8 @@ func (o *Poller) Poll(ctx context.Context, ask bool) (*State, error) {
 			s.Agents[i].Telemetry, s.Agents[i].Heard = t, o.asked
 		}
 	}
-	// Between two questions the replies are old, so connections are looked at in a cluster that is not large.
+	// Between two questions the replies are old, so connections are looked at in a cluster that is not
+	// large.
 	fresh := o.replies
 	if !ask && len(s.Agents) <= maxSilent {
 		fresh = nil

@@ -7,8 +7,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// TestSilence: a GPU agent that has answered and has no connection for three seconds is lost, with its
-// shards. One that is busy, never answered or comes back is not.
+// TestSilence: a GPU agent that has answered and has no connection for three seconds is lost, with
+// its shards. One that is busy, never answered or comes back is not.
 func TestSilence(t *testing.T) {
 	now, k, asked := time.Unix(1000, 0), silence{}, 0
 	look := func(after time.Duration, listens bool, answers ...string) *State {

@@ -7,7 +7,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 )
 
-// Trace is a timeline in the trace event format of Chrome, which chrome://tracing and Perfetto read.
+// Trace is a timeline in the trace event format of Chrome, which chrome://tracing and Perfetto
+// read.
 type Trace struct {
 	Events []TraceEvent      `json:"traceEvents"`
 	Unit   string            `json:"displayTimeUnit"` // of the time that viewers show: ms

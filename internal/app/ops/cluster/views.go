@@ -67,14 +67,15 @@ func mapOf(sw Swarm, p telemetry.Picture) *Map {
 	return m
 }
 
-// Grid is the size of a grid, in agents. The height of one of three dimensions is the rows of all layers.
+// Grid is the size of a grid, in agents. The height of one of three dimensions is the rows of all
+// layers.
 type Grid struct {
 	Width  int64 `json:"width"`
 	Height int64 `json:"height"`
 }
 
-// gridOf returns the grid of a swarm, and how many agents share one of at most cells cells. It is nil
-// if the agents are on no grid, or a cell would have agents of several rows.
+// gridOf returns the grid of a swarm, and how many agents share one of at most cells cells. It is
+// nil if the agents are on no grid, or a cell would have agents of several rows.
 func gridOf(sw Swarm, cells int) (g *Grid, per int64) {
 	var spec swarm.Spec
 	if len(sw.Shards) != 1 || json.Unmarshal(sw.Spec, &spec) != nil || spec.Neighbours.Width < 1 {
@@ -175,8 +176,8 @@ func (w *Watcher) Heat(ctx context.Context, name, variable, value string, size i
 	return h, nil
 }
 
-// merge puts the pictures of the shards behind one another, in the range of all. errs has why a shard
-// has none.
+// merge puts the pictures of the shards behind one another, in the range of all. errs has why a
+// shard has none.
 func (h *Heat) merge(sw Swarm, pictures []telemetry.Picture, errs []error) {
 	first := true
 	for i, p := range pictures {
@@ -320,8 +321,8 @@ func (w *Watcher) views(ctx context.Context, sw Swarm, cells int, ask func(ctx c
 
 func (w *Watcher) swarm(name string) (Swarm, error) { return w.State().Swarm(name) }
 
-// Swarm finds a swarm by its id, else by its name: the swarms of several runs of one specification have
-// the same name. It fails with jobs.ErrNotFound.
+// Swarm finds a swarm by its id, else by its name: the swarms of several runs of one specification
+// have the same name. It fails with jobs.ErrNotFound.
 func (s *State) Swarm(name string) (Swarm, error) {
 	for _, sw := range s.Swarms {
 		if sw.ID == name {

@@ -69,9 +69,9 @@ const (
 	asleepEvery = 2 * time.Second
 )
 
-// progress has the members that are shown of cpuagents.DetectorProgress and of the progress of a run,
-// and kindDetector is cpuagents.KindDetector. Dashboards do not link the sources and sinks of the CPU
-// agent. TestProgress compares both.
+// progress has the members that are shown of cpuagents.DetectorProgress and of the progress of a
+// run, and kindDetector is cpuagents.KindDetector. Dashboards do not link the sources and sinks of
+// the CPU agent. TestProgress compares both.
 type progress struct {
 	Rows         uint64         `json:"rows"`
 	Observations uint64         `json:"observations"` // of a run, in place of Rows
@@ -157,8 +157,8 @@ func (o *Poller) watches(ctx context.Context, s *State, now time.Time) error {
 	return nil
 }
 
-// watches reports whether a running job decides about rows: it says what it has found, or is the job of
-// a detector.
+// watches reports whether a running job decides about rows: it says what it has found, or is the
+// job of a detector.
 func (w *watching) watches(r jobs.Running) bool {
 	return strings.Contains(string(r.Progress), `"found":`) || w.schedule(r.JobID) != nil
 }
@@ -414,7 +414,8 @@ func (s *State) Title(sw Swarm) string {
 	return sw.Name
 }
 
-// features returns the names of the features of a swarm, in the order of the values of its decisions.
+// features returns the names of the features of a swarm, in the order of the values of its
+// decisions.
 func (s Swarm) features() []string {
 	var spec swarm.Spec
 	if json.Unmarshal(s.Spec, &spec) != nil {

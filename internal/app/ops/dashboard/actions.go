@@ -32,8 +32,8 @@ const (
 	maxTickets = 1000
 )
 
-// actionHeader is the header that a request with an effect needs, with the token of getLogin. A page
-// of another origin can neither read the token nor send the header.
+// actionHeader is the header that a request with an effect needs, with the token of getLogin. A
+// page of another origin can neither read the token nor send the header.
 const actionHeader = "X-Exoswarm-Action"
 
 // ActionPreview is an answer to a request for a preview.
@@ -50,8 +50,8 @@ type ActionConfirm struct {
 	Ticket  string         `json:"ticket"`
 }
 
-// ActionRefused is the body of an answer with status 409: nothing was done, and the preview is a new
-// one.
+// ActionRefused is the body of an answer with status 409: nothing was done, and the preview is a
+// new one.
 type ActionRefused struct {
 	httpapi.Failure
 	Preview *ActionPreview `json:"preview,omitempty"`
@@ -70,8 +70,8 @@ func (s *Server) actionToken(r *http.Request) string {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// mayAct admits requests with an effect. The header and the type of the body are such that no form and
-// no page of another origin can send them.
+// mayAct admits requests with an effect. The header and the type of the body are such that no form
+// and no page of another origin can send them.
 func (s *Server) mayAct(w http.ResponseWriter, r *http.Request) error {
 	if err := s.mayLook(w, r); err != nil {
 		return err

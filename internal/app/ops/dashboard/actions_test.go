@@ -87,8 +87,9 @@ func gone(t *testing.T, c *natsq.Conn, id string) bool {
 	return err != nil
 }
 
-// TestActions: a preview is confirmed once; a second confirmation, one of another preview, and one of a
-// world that has changed are refused with a new preview. The audit has the user and the address.
+// TestActions: a preview is confirmed once; a second confirmation, one of another preview, and one
+// of a world that has changed are refused with a new preview. The audit has the user and the
+// address.
 func TestActions(t *testing.T) {
 	r, c := acting(t, nil)
 	r.logIn(t, testToken)
@@ -160,8 +161,8 @@ func TestActions(t *testing.T) {
 	}
 }
 
-// TestActionsForged: requests that a page of another origin can send have no effect: another Origin, a
-// form, no header, and the header of another login.
+// TestActionsForged: requests that a page of another origin can send have no effect: another
+// Origin, a form, no header, and the header of another login.
 func TestActionsForged(t *testing.T) {
 	r, c := acting(t, nil)
 	r.logIn(t, testToken)
@@ -204,8 +205,8 @@ func TestActionsForged(t *testing.T) {
 	}
 }
 
-// TestActionsUsers: the name of a proxy's header goes to the audit with both addresses, and a ticket is
-// of one user.
+// TestActionsUsers: the name of a proxy's header goes to the audit with both addresses, and a
+// ticket is of one user.
 func TestActionsUsers(t *testing.T) {
 	r, _ := acting(t, func(o *Options) {
 		o.BehindProxy, o.AuthHeader, o.ProxySecret = true, "X-Forwarded-User", testToken

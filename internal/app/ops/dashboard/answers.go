@@ -157,8 +157,8 @@ func fail(w http.ResponseWriter, _ *http.Request, err error) {
 	e.Write(w)
 }
 
-// ask answers a request by a question to the cluster, or by the answer that another request got within
-// its lifetime.
+// ask answers a request by a question to the cluster, or by the answer that another request got
+// within its lifetime.
 func (s *Server) ask(w http.ResponseWriter, r *httpapi.Request, lasts time.Duration, ask question) error {
 	got, err := s.answers.get(r.Context(), r.Key, lasts, func(ctx context.Context) (any, error) {
 		return ask(ctx, &s.o, r.Params)

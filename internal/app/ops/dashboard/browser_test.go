@@ -327,8 +327,8 @@ func TestEntitySearch(t *testing.T) {
 		document.querySelector("#shards") && !document.querySelector("input[name=key]")`)
 }
 
-// TestFaults: the fault that explains the others is first, with its time and what to do; what is old while
-// the servers do not answer is marked, and all is right again without a reload.
+// TestFaults: the fault that explains the others is first, with its time and what to do; what is
+// old while the servers do not answer is marked, and all is right again without a reload.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	f := newFake(fakeState())

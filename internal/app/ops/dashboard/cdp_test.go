@@ -42,8 +42,8 @@ type message struct {
 	} `json:"error,omitempty"`
 }
 
-// openBrowser starts a browser with one empty tab. It skips the test with -short, and where there is
-// no browser, unless EXOSWARM_BROWSER=required.
+// openBrowser starts a browser with one empty tab. It skips the test with -short, and where there
+// is no browser, unless EXOSWARM_BROWSER=required.
 func openBrowser(t *testing.T) *browser {
 	t.Helper()
 	if testing.Short() {

@@ -11,7 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// maxComputeBody bounds the body of a request to compute in bytes: a text whose characters are escaped.
+// maxComputeBody bounds the body of a request to compute in bytes: a text whose characters are
+// escaped.
 const maxComputeBody = 2*swarms.MaxExpression + 1<<10
 
 var errNoCompute = fmt.Errorf("this dashboard computes nothing: %w", jobs.ErrNotFound)

@@ -31,8 +31,8 @@ var demoViews = []view{
 	{"doctor", "doctor", "passed"},
 }
 
-// TestDemo starts the demo, opens every page on all screens when it has found some incidents, and takes
-// the pictures of the documents: make pictures.
+// TestDemo starts the demo, opens every page on all screens when it has found some incidents, and
+// takes the pictures of the documents: make pictures.
 func TestDemo(t *testing.T) {
 	if *program == "" {
 		t.Skip("make pictures runs it")

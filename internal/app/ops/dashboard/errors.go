@@ -16,6 +16,6 @@ var (
 // errBusy is the answer when too many streams are open.
 var errBusy = errors.New("too many event streams are open: close other tabs of the dashboard")
 
-// errTicket is the answer to a confirmation whose preview was confirmed before, is too old, or is of
-// another user.
+// errTicket is the answer to a confirmation whose preview was confirmed before, is too old, or is
+// of another user.
 var errTicket = errors.New("this preview was confirmed before or is too old: nothing is done; look again")

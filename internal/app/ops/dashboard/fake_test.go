@@ -348,7 +348,8 @@ func (f *fakeCluster) Entity(_ context.Context, id string, group int) (cluster.E
 	return v, f.ask()
 }
 
-// fakeTime is the time of the first row of an entity, and fakeIncidents are of two entities and a run.
+// fakeTime is the time of the first row of an entity, and fakeIncidents are of two entities and a
+// run.
 var fakeTime = time.Date(2026, 3, 5, 0, 0, 0, 0, time.UTC)
 
 func fakeIncidents(now time.Time) []cluster.Incident {

@@ -10,8 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 )
 
-// Heat has cells in all states: shard 0 has values, shard 1 kept ones and pages elsewhere, and shard
-// 2 does not answer.
+// Heat has cells in all states: shard 0 has values, shard 1 kept ones and pages elsewhere, and
+// shard 2 does not answer.
 func (f *fakeCluster) Heat(_ context.Context, id, variable, value string, size int) (cluster.Heat, error) {
 	if err := f.ask(); err != nil {
 		return cluster.Heat{}, err

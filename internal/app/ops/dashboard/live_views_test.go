@@ -21,8 +21,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
-// TestLiveViews asks a real GPU agent for its views through the API: a heat map of three shards, the
-// tiers of their pages, and the stages of their batches, also as a trace.
+// TestLiveViews asks a real GPU agent for its views through the API: a heat map of three shards,
+// the tiers of their pages, and the stages of their batches, also as a trace.
 func TestLiveViews(t *testing.T) {
 	testkit.OnlyLong(t)
 	t.Parallel()

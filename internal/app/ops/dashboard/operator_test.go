@@ -7,7 +7,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/app/ops/cluster"
 )
 
-// TestQuestions: the ten questions of an operator are answered on the first page, or behind one link of it.
+// TestQuestions: the ten questions of an operator are answered on the first page, or behind one
+// link of it.
 func TestQuestions(t *testing.T) {
 	t.Parallel()
 	f := newFake(fakeState())

@@ -30,8 +30,8 @@ func (f *fakePrograms) Routes() []httpapi.Route {
 
 const programToken = "a token of programs, long enough"
 
-// TestProgramRoles: the token of programs is good for their routes and for nothing else; a cookie is
-// not good for them, and the token of the dashboard is.
+// TestProgramRoles: the token of programs is good for their routes and for nothing else; a cookie
+// is not good for them, and the token of the dashboard is.
 func TestProgramRoles(t *testing.T) {
 	t.Parallel()
 	f := &fakePrograms{}
@@ -77,8 +77,8 @@ func TestProgramRoles(t *testing.T) {
 	}
 }
 
-// TestProgramErrors: errors of programs have their status, and a server without programs says how to
-// start one.
+// TestProgramErrors: errors of programs have their status, and a server without programs says how
+// to start one.
 func TestProgramErrors(t *testing.T) {
 	t.Parallel()
 	f := &fakePrograms{err: httpapi.Errorf(http.StatusConflict, "swarm shops: exists already")}

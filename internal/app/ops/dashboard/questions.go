@@ -17,8 +17,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 )
 
-// question computes the answer of a route. It may run for several requests at once, and after they have
-// ended.
+// question computes the answer of a route. It may run for several requests at once, and after they
+// have ended.
 type question func(ctx context.Context, o *Options, p httpapi.Params) (any, error)
 
 // state answers with the newest state, from the bytes that the streams send too.
@@ -216,7 +216,8 @@ func getNATS(_ context.Context, o *Options, _ httpapi.Params) (any, error) {
 	return o.Cluster.State().NATS, nil
 }
 
-// timeline answers with the stages of the batches of an agent, as JSON or in the trace event format.
+// timeline answers with the stages of the batches of an agent, as JSON or in the trace event
+// format.
 func timeline(ctx context.Context, o *Options, p httpapi.Params) (any, error) {
 	t, err := o.Cluster.Timeline(ctx, p["name"], p.Int("seconds"))
 	if err != nil || p["format"] == "json" {

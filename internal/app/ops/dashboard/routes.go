@@ -320,8 +320,8 @@ func (s *Server) describe(w http.ResponseWriter, _ *httpapi.Request) error {
 	return nil
 }
 
-// routes returns the handler of the API and the pages. The login of each route that is not public is
-// checked before anything of the request is read.
+// routes returns the handler of the API and the pages. The login of each route that is not public
+// is checked before anything of the request is read.
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	add := func(routes []httpapi.Route, admit func(http.ResponseWriter, *http.Request) error) {

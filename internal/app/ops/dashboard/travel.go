@@ -36,8 +36,8 @@ var errNoPast = fmt.Errorf("this dashboard does not replay logs: %w", jobs.ErrNo
 var errMoment = fmt.Errorf("the replay does not get on: another one runs, or one entry takes very long: try again, or "+
 	"use exoswarm swarm state: %w", context.DeadlineExceeded)
 
-// moment answers with the state of a shard after an entry. The replay ends with the request: a browser
-// that leaves the page costs nothing more.
+// moment answers with the state of a shard after an entry. The replay ends with the request: a
+// browser that leaves the page costs nothing more.
 func (s *Server) moment(w http.ResponseWriter, r *httpapi.Request) error {
 	v, err := s.travel(r.Context(), r.Params)
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// past is a cluster whose swarms have a past: shops with n entries of all groups, crowd with at most
-// 15 ticks and votes of each shard, all answered by a GPU agent that is gone.
+// past is a cluster whose swarms have a past: shops with n entries of all groups, crowd with at
+// most 15 ticks and votes of each shard, all answered by a GPU agent that is gone.
 func past(t *testing.T, n int) (Cluster, *travel.Guide) {
 	t.Helper()
 	s := jobstest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess})

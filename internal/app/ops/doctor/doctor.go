@@ -1,11 +1,11 @@
-// Package doctor checks a cluster, names a cure for each thing that is wrong, and writes what it found
-// into one file for others (WriteBundle). It also names the one cause for which a job or a swarm does not
-// progress (ExplainJob, ExplainSwarm).
+// Package doctor checks a cluster, names a cure for each thing that is wrong, and writes what it
+// found into one file for others (WriteBundle). It also names the one cause for which a job or a
+// swarm does not progress (ExplainJob, ExplainSwarm).
 //
-// A check is a pure function of Facts, and a cause of its own facts: neither does I/O or reads a clock.
-// So the facts of a cluster can be stored in a file and checked again elsewhere, by another version too.
-// Collect and ReadLocal gather the facts; Examine runs the checks; the Write functions print their
-// results.
+// A check is a pure function of Facts, and a cause of its own facts: neither does I/O or reads a
+// clock. So the facts of a cluster can be stored in a file and checked again elsewhere, by another
+// version too. Collect and ReadLocal gather the facts; Examine runs the checks; the Write functions
+// print their results.
 package doctor
 
 import (

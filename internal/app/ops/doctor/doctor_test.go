@@ -283,8 +283,8 @@ func TestFacts(t *testing.T) {
 	}
 }
 
-// TestFaults: faults are in the order of causes, keep the time of their begin, and are one while the
-// servers do not answer.
+// TestFaults: faults are in the order of causes, keep the time of their begin, and are one while
+// the servers do not answer.
 func TestFaults(t *testing.T) {
 	k, f := &doctor.Faults{}, healthy()
 	if all := k.Of(f); len(all) != 0 {

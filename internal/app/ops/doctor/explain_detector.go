@@ -38,8 +38,9 @@ const (
 	detectorFailed  = "failed"
 )
 
-// DetectorReason returns why a detector does not progress. The first cause in the order of this function
-// holds: the servers, what an operator set, its last job, its sources, its swarm, its rows.
+// DetectorReason returns why a detector does not progress. The first cause in the order of this
+// function holds: the servers, what an operator set, its last job, its sources, its swarm, its
+// rows.
 func DetectorReason(f DetectorFacts) Reason {
 	if r, ok := f.Servers.trouble("EXO_JOBS_CPU"); ok {
 		return r

@@ -53,8 +53,8 @@ type ServerFacts struct {
 	Report *telemetry.ServerReport
 }
 
-// JobReason returns why a job does not progress. The first cause in the order of this function holds: a
-// state of the job itself, then the servers, then what an operator set, then the agents.
+// JobReason returns why a job does not progress. The first cause in the order of this function
+// holds: a state of the job itself, then the servers, then what an operator set, then the agents.
 func JobReason(f JobFacts) Reason {
 	switch {
 	case f.Result != nil:
@@ -216,9 +216,9 @@ func queued(f JobFacts) Reason {
 // nextGrace is how long after its pause a job may still wait for the server and for a worker.
 const nextGrace = 2 * time.Second
 
-// retrying is for a job that a worker had, and that no worker says it runs. Workers store the end of
-// each attempt that ends without a result. So the job waits for its next attempt, or it is due and no
-// agent is free, or its worker is gone.
+// retrying is for a job that a worker had, and that no worker says it runs. Workers store the end
+// of each attempt that ends without a result. So the job waits for its next attempt, or it is due
+// and no agent is free, or its worker is gone.
 func retrying(f JobFacts) Reason {
 	j := f.Listed
 	of := agentsOf(f.Agents, j.Pool, j.Kind)
@@ -370,8 +370,8 @@ func busy(f JobFacts, of []jobs.Agent, source jobs.SourceStats) Reason {
 	}
 }
 
-// source returns the counts of the job's kind, lane, tenant and level. A job whose level is the default
-// of the cluster counts there.
+// source returns the counts of the job's kind, lane, tenant and level. A job whose level is the
+// default of the cluster counts there.
 func source(s jobs.QueueStats, j jobs.Job) jobs.SourceStats {
 	j = j.WithDefaults()
 	var found jobs.SourceStats

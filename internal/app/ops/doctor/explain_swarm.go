@@ -39,8 +39,8 @@ type ShardFacts struct {
 
 func (s ShardFacts) pending() uint64 { return s.Entries - min(s.Answered, s.Entries) }
 
-// SwarmReason returns why a swarm does not progress: the cause of the first shard that is held up, and of
-// the swarm where none is.
+// SwarmReason returns why a swarm does not progress: the cause of the first shard that is held up,
+// and of the swarm where none is.
 func SwarmReason(f SwarmFacts) Reason {
 	if r, ok := f.Servers.trouble("KV_EXO_LEASES", "KV_EXO_SWARMS"); ok {
 		return r

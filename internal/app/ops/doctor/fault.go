@@ -18,8 +18,9 @@ type Faults struct {
 	since map[string]time.Time // by check
 }
 
-// Of returns the faults of a cluster in the order of their causes: what explains others comes first.
-// While the servers do not answer there is that one fault, because the rest of the state is old.
+// Of returns the faults of a cluster in the order of their causes: what explains others comes
+// first. While the servers do not answer there is that one fault, because the rest of the state is
+// old.
 func (k *Faults) Of(f *Facts) []Fault {
 	k.mu.Lock()
 	defer k.mu.Unlock()

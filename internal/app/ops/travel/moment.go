@@ -24,8 +24,8 @@ const (
 	StartMoment   = "moment"   // a moment that the Replayer had kept
 )
 
-// ReplayMoment is the state of a shard after an entry. It does not change, and its methods may be called
-// from several goroutines.
+// ReplayMoment is the state of a shard after an entry. It does not change, and its methods may be
+// called from several goroutines.
 type ReplayMoment struct {
 	Entry uint64
 	// Round is the last round of votes of the swarm up to Entry; 0: there was none.

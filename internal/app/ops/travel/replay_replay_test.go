@@ -134,8 +134,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestForgotten: the moments that were not used for the longest time are forgotten, and the newest is
-// kept whatever it takes.
+// TestForgotten: the moments that were not used for the longest time are forgotten, and the newest
+// is kept whatever it takes.
 func TestForgotten(t *testing.T) {
 	r, s, _ := startReplayer(t, 60, 1)
 	for entry := range uint64(5) {

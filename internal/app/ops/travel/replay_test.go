@@ -196,8 +196,8 @@ func TestReplayAnswers(t *testing.T) {
 
 func m2(_, agents []batch.Variable, err error) ([]batch.Variable, error) { return agents, err }
 
-// TestReplayTrimmed: a trimmed log is replayed from the snapshot that it was trimmed to. Without the
-// place of snapshots, and before that snapshot, the error says what is missing and what to do.
+// TestReplayTrimmed: a trimmed log is replayed from the snapshot that it was trimmed to. Without
+// the place of snapshots, and before that snapshot, the error says what is missing and what to do.
 func TestReplayTrimmed(t *testing.T) {
 	c := newCluster(t)
 	c.agent("a", nil)

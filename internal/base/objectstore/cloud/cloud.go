@@ -1,5 +1,5 @@
-// Package cloud has the drivers of object stores with the protocol S3 (s3://) and of Google's object
-// store (gs://). It registers them when it is imported.
+// Package cloud has the drivers of object stores with the protocol S3 (s3://) and of Google's
+// object store (gs://). It registers them when it is imported.
 package cloud
 
 import (

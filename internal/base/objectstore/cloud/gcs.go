@@ -75,8 +75,8 @@ func openGCS(ctx context.Context, o objectstore.Options) (objectstore.Bucket, er
 	return &google{objects: s.Objects, bucket: o.Bucket, idle: idle}, nil
 }
 
-// googleClient returns the client of the options with the login of their account. Tokens are asked for
-// by the same client, so that they go nowhere else.
+// googleClient returns the client of the options with the login of their account. Tokens are asked
+// for by the same client, so that they go nowhere else.
 func googleClient(o objectstore.Options) (*http.Client, error) {
 	if len(o.Account) == 0 {
 		return o.Client, nil

@@ -26,8 +26,8 @@ type blobBucket struct {
 	idle func() // closes idle connections
 }
 
-// openS3 opens a bucket of Amazon's store, or of a store with the same protocol. Without a client it
-// takes what gocloud.dev's s3blob takes in its query, and has the login of AWS's own tools.
+// openS3 opens a bucket of Amazon's store, or of a store with the same protocol. Without a client
+// it takes what gocloud.dev's s3blob takes in its query, and has the login of AWS's own tools.
 func openS3(ctx context.Context, o objectstore.Options) (objectstore.Bucket, error) {
 	if o.Client == nil {
 		u := url.URL{Scheme: "s3", Host: o.Bucket, RawQuery: o.Query.Encode()}

@@ -69,7 +69,8 @@ func (p *program) minus(a, b int) int   { return p.two("VSUBPS", a, b) }
 func (p *program) product(a, b int) int { return p.two("VMULPS", a, b) }
 func (p *program) over(a, b int) int    { return p.two("VDIVPS", a, b) }
 
-// least and most are Min and Max of package fmath: the second argument where the two do not compare.
+// least and most are Min and Max of package fmath: the second argument where the two do not
+// compare.
 func (p *program) least(a, b int) int { return p.two("VMINPS", a, b) }
 func (p *program) most(a, b int) int  { return p.two("VMAXPS", a, b) }
 
@@ -228,8 +229,8 @@ func (w *writer) need(v, i int, held []int) int {
 	return r
 }
 
-// source returns a value as the last source of an instruction: a register, or memory if the value is
-// not needed soon.
+// source returns a value as the last source of an instruction: a register, or memory if the value
+// is not needed soon.
 func (w *writer) source(v, i int, held []int) string {
 	if r, ok := w.in[v]; ok {
 		return w.name(r)
@@ -294,8 +295,8 @@ func (w *writer) op(i int) {
 	w.in[i] = to
 }
 
-// keep compares the second argument with the third, by a predicate that holds also where they do not
-// compare, and leaves the lanes of the first where it is not greater.
+// keep compares the second argument with the third, by a predicate that holds also where they do
+// not compare, and leaves the lanes of the first where it is not greater.
 func (w *writer) keep(o op, i, a int) {
 	const notGreater = 0x1A
 	x := w.need(o.args[1], i, o.args)
