@@ -260,7 +260,11 @@ func TestLoadRefuses(t *testing.T) {
 		"is one of them missing":     {without(4), model.ErrFiles},
 		"token_embd.weight of shape": {slices.Delete(slices.Clone(all), 2, 5), nil},
 		"model.safetensors.index":    {with(2, `{"weight_map":{"a":"b.safetensors"}}`), model.ErrFiles},
-		"not a safetensors file":     {with(4, "12345678{}"), safetensors.ErrFormat},
+		`model-0.safetensors, and model.safetensors.index.json says "model-1.safetensors"`: {
+			with(2, strings.NewReplacer("model-0", "model-1", "model-1", "model-0").Replace(string(whole(t, all[2])))),
+			model.ErrFiles,
+		},
+		"not a safetensors file": {with(4, "12345678{}"), safetensors.ErrFormat},
 		"layers 0: use": {
 			with(0, strings.Replace(config, `layers":2`, `layers":0`, 1)),
 			architecture.ErrArchitecture,
@@ -333,6 +337,24 @@ func TestVerifyValues(t *testing.T) {
 	if err := m.Verify(t.Context(), b); !errors.Is(err, model.ErrCorrupt) ||
 		!strings.Contains(err.Error(), "value 77 of tensor token_embd.weight is -Inf") {
 		t.Errorf("Verify: %v, want an ErrCorrupt with the place", err)
+	}
+}
+
+// TestVerifyTensors: a manifest whose checksums are right and whose tensors are not is found.
+func TestVerifyTensors(t *testing.T) {
+	b := open(t, t.TempDir())
+	m, _, err := model.Load(t.Context(), b, "m", []model.Part{part(model.GGUFName, ofGGUF(t))}, model.About{})
+	testkit.NoError(t, "model.Load", err)
+	named := func(end string) *model.Tensor {
+		return &m.Tensors[slices.IndexFunc(m.Tensors, func(of model.Tensor) bool {
+			return strings.HasSuffix(of.Name, end)
+		})]
+	}
+	gate, up := named("ffn_gate.weight"), named("ffn_up.weight")
+	gate.Name, up.Name = up.Name, gate.Name
+	if err := m.Verify(t.Context(), b); !errors.Is(err, model.ErrCorrupt) ||
+		!strings.Contains(err.Error(), "weights.gguf has other tensors than the manifest") {
+		t.Errorf("Verify: %v, want an ErrCorrupt", err)
 	}
 }
 

@@ -77,6 +77,10 @@ var hostile = map[string]struct {
 		little.AppendUint64(key(head(0, 1), "a", String), 1<<30),
 		"byte 45: a string of 1073741824 bytes",
 	},
+	"string past the end": {
+		append(little.AppendUint64(key(head(0, 1), "a", String), 50), make([]byte, 10)...),
+		"byte 45: 50 more bytes are needed, and the file has 55",
+	},
 	"2^64 string":   {little.AppendUint64(key(head(0, 1), "a", String), math.MaxUint64), "at most 16777216"},
 	"long name":     {append(little.AppendUint64(head(0, 1), 513), make([]byte, 520)...), "a string of 513 bytes"},
 	"NUL in a name": {append(key(head(0, 1), "a\x00b", Uint8), 1), "control characters"},
