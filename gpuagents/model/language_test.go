@@ -261,7 +261,8 @@ func TestLoadRefuses(t *testing.T) {
 		"token_embd.weight of shape": {slices.Delete(slices.Clone(all), 2, 5), nil},
 		"model.safetensors.index":    {with(2, `{"weight_map":{"a":"b.safetensors"}}`), model.ErrFiles},
 		`model-0.safetensors, and model.safetensors.index.json says "model-1.safetensors"`: {
-			with(2, strings.NewReplacer("model-0", "model-1", "model-1", "model-0").Replace(string(whole(t, all[2])))),
+			with(2, strings.NewReplacer("model-0", "model-1", "model-1", "model-0").Replace(
+				string(whole(t, all[2])))),
 			model.ErrFiles,
 		},
 		"not a safetensors file": {with(4, "12345678{}"), safetensors.ErrFormat},
