@@ -220,8 +220,8 @@ func modelInfo(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 	}
 	if p := m.Parameters; p != nil {
 		cmd.PrintErrf("%s: family %s, %d layers of width %d and %d, %d heads of %d, %d of keys and values, "+
-			"vocabulary %d, context %d\n", m.Name, p.Family, p.Layers, p.Width, p.Inner, p.Heads, p.HeadWidth, p.KVHeads,
-			p.Vocabulary, p.Context)
+			"vocabulary %d, context %d\n", m.Name, p.Family, p.Layers, p.Width, p.Inner, p.Heads, p.HeadWidth,
+			p.KVHeads, p.Vocabulary, p.Context)
 		cmd.PrintErrf("%s: tokenizer %s, licence %q, source %q\n", m.Name, cmp.Or(m.Tokenizer, "none"),
 			cmp.Or(m.Licence, "unknown"), cmp.Or(m.Source, "unknown"))
 	}
