@@ -13,7 +13,6 @@ import (
 const shims = `
 static inline long long __float2ll_rn(float v) { return std::llrint(v); }
 static inline int __double2int_rn(double v) { return (int)std::rint(v); }
-static inline float __fsqrt_rn(float v) { return std::sqrt(v); }
 static inline float __ldcg(const float *p) { return *p; }
 `
 
