@@ -43,6 +43,8 @@ var views = []view{
 	{"entities", "swarms/shops", "Find an entity by key"},
 	{"heat map", "swarms/shops", "cells of up to"},
 	{"box", "swarms/flock", "A box of 60 by 40, in 600 cells"},
+	{"observations of an agent", "swarms/flock/agents/7", "Next answer"},
+	{"missing agent of a swarm", "swarms/flock/agents/900", "agent 900"},
 	{"spikes", "swarms/cortex", "and a column a tick, the last one tick 25"},
 	{"swarm of a run", "swarms/s2", "lif"},
 	{"decision", "swarms/shops/shards/0/decisions/7", "Margin"},
@@ -76,7 +78,7 @@ func (b *browser) violations() []string {
 	for _, line := range b.seen("Log.entryAdded") {
 		// They are not there.
 		if !strings.Contains(line, "api/v1/jobs/none") && !strings.Contains(line, "api/v1/detectors/none") &&
-			!strings.Contains(line, "api/v1/swarms/none/") {
+			!strings.Contains(line, "api/v1/swarms/none/") && !strings.Contains(line, "/agents/900") {
 			all = append(all, line)
 		}
 	}
@@ -327,8 +329,34 @@ func TestEntitySearch(t *testing.T) {
 		document.querySelector("#shards") && !document.querySelector("input[name=key]")`)
 }
 
-// TestFaults: the fault that explains the others is first, with its time and what to do; what is
-// old while the servers do not answer is marked, and all is right again without a reload.
+// TestAgentSearch: the number of an agent leads from the page of its swarm to its observations, each
+// with its score and the value that came next.
+func TestAgentSearch(t *testing.T) {
+	t.Parallel()
+	r := opened(t, newFake(fakeState()), nil)
+	b := openBrowser(t)
+	b.begin(r)
+	b.eval(`location.hash = "#/swarms/shops"`, nil)
+	b.until("a swarm of groups", `document.querySelector("#shards") && !document.querySelector("input[name=agent]")`)
+	b.eval(`location.hash = "#/swarms/flock"`, nil)
+	b.until("the search box", `document.querySelector("input[name=agent]")`)
+	b.eval(`{ const i = document.querySelector("input[name=agent]"); i.value = 7; i.form.requestSubmit(); }`, nil)
+	b.until("the page", `location.hash === "#/swarms/s3/agents/7" && document.querySelector("#observations")`)
+	var shown [][]string
+	b.eval(`[...document.querySelectorAll("main tbody tr")].slice(0, 3).map(r => [...r.children].map(c => c.innerText))`,
+		&shown)
+	for i, want := range []string{"30 30 – – –", "29 29 7 0.750 30", "28 28 7 0.750 29"} {
+		if got := strings.Join(slices.Delete(shown[i], 1, 2)[:5], " "); got != want {
+			t.Errorf("observation %d is shown as %q, want %q", i, got, want)
+		}
+	}
+	if bad := b.violations(); len(bad) > 0 {
+		t.Errorf("violations: %s", strings.Join(bad, "\n"))
+	}
+}
+
+// TestFaults: the fault that explains the others is first, with its time and what to do; what is old while
+// the servers do not answer is marked, and all is right again without a reload.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	f := newFake(fakeState())

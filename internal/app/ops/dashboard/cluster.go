@@ -60,6 +60,8 @@ type Cluster interface {
 	Entities(ctx context.Context, swarmID, text string, limit int) (entities.Page, error)
 	// Entity returns the last rows of a group of a swarm, with what was expected.
 	Entity(ctx context.Context, swarmID string, group int) (cluster.EntityView, error)
+	// Observed returns the last observations of an agent of a swarm whose agents are addressed.
+	Observed(ctx context.Context, swarmID string, agent uint32, limit int) (cluster.ObservedAgent, error)
 	// Heat returns a variable of the agents of a swarm as at most size times size cells.
 	Heat(ctx context.Context, swarmID, variable, value string, size int) (cluster.Heat, error)
 	// PageMaps returns where the pages of a swarm are, as at most size times size cells.

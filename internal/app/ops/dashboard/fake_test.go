@@ -348,8 +348,30 @@ func (f *fakeCluster) Entity(_ context.Context, id string, group int) (cluster.E
 	return v, f.ask()
 }
 
-// fakeTime is the time of the first row of an entity, and fakeIncidents are of two entities and a
-// run.
+// Observed implements Cluster: the agents of s3 have asked for an item with each observation but the
+// newest.
+func (f *fakeCluster) Observed(_ context.Context, id string, agent uint32, limit int) (cluster.ObservedAgent, error) {
+	if id != "s3" || agent >= 900 {
+		return cluster.ObservedAgent{}, fmt.Errorf("agent %d: %w", agent, jobs.ErrNotFound)
+	}
+	v := cluster.ObservedAgent{
+		Swarm: id, Name: "flock", Agent: agent, Features: []string{"answer"}, Candidates: []string{"weak", "strong"},
+		First: 1,
+	}
+	for i := range min(limit, 30) {
+		o := cluster.Observation{
+			Entry: uint64(30 - i), Answer: uint64(30 - i), At: submitted, Values: []*float64{new(float64(30 - i))},
+			Vote: int64(i % 2), Decision: -1,
+		}
+		if i > 0 {
+			o.Item, o.Score = new(int32(7)), new(float32(0.75))
+		}
+		v.Observations = append(v.Observations, o)
+	}
+	return v, f.ask()
+}
+
+// fakeTime is the time of the first row of an entity, and fakeIncidents are of two entities and a run.
 var fakeTime = time.Date(2026, 3, 5, 0, 0, 0, 0, time.UTC)
 
 func fakeIncidents(now time.Time) []cluster.Incident {

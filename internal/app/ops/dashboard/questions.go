@@ -163,6 +163,10 @@ func getEntity(ctx context.Context, o *Options, id string, p httpapi.Params) (an
 	return o.Cluster.Entity(ctx, id, p.Int("group"))
 }
 
+func getObserved(ctx context.Context, o *Options, id string, p httpapi.Params) (any, error) {
+	return o.Cluster.Observed(ctx, id, uint32(p.Int("agent")), p.Int("limit"))
+}
+
 func heat(ctx context.Context, o *Options, id string, p httpapi.Params) (any, error) {
 	return o.Cluster.Heat(ctx, id, p["variable"], p["value"], p.Int("size"))
 }

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -39,6 +40,10 @@ var (
 	}
 	group = httpapi.Param{
 		Name: "group", In: "path", Kind: "integer", Doc: "number of a group in the swarm", Max: 1 << 27,
+	}
+
+	numbered = httpapi.Param{
+		Name: "agent", In: "path", Kind: "integer", Doc: "number of an agent in the swarm", Max: math.MaxUint32,
 	}
 
 	pool   = text("pool", "", "pool of agents; empty: all", "", string(jobs.PoolCPU), string(jobs.PoolGPU))
@@ -151,6 +156,13 @@ func (s *Server) table() []httpapi.Route {
 			Summary: "The last rows of an entity: values with what was expected, votes and decisions.",
 			Params:  params{swarmName, group}, Answer: cluster.EntityView{},
 			Serve: s.shared(2*time.Second, onSwarm(getEntity)),
+		},
+		{
+			Method: get, Path: "swarms/{name}/agents/{agent}", Name: "getObservedAgent",
+			Summary: "The last observations of an agent that is addressed, newest first: values, the item that is " +
+				"asked for and its score.",
+			Params: params{swarmName, numbered, limit(100, 300)}, Answer: cluster.ObservedAgent{},
+			Serve: s.shared(2*time.Second, onSwarm(getObserved)),
 		},
 		{
 			Method: get, Path: "swarms/{name}/heat", Name: "getHeat",

@@ -25,6 +25,7 @@ function page(parts) {
   if (first === "swarms" && parts[2] === "shards" && parts[4] === "decisions" && seq) return [Decision, { name, shard, seq, group: parts[7] }, `Decision ${seq} of ${name}`, "swarms"];
   if (first === "swarms" && parts[2] === "shards" && parts[4] === "at" && seq) return [Moment, { name, shard, entry: seq, ...named(parts.slice(6)) }, `${name} at entry ${seq}`, "swarms"];
   if (first === "swarms" && parts[2] === "entities" && parts[3]) return [Entity, { name, group: parts[3] }, `Entity ${parts[3]} of ${name}`, "incidents"];
+  if (first === "swarms" && parts[2] === "agents" && parts[3]) return [Observed, { name, agent: parts[3] }, `Agent ${parts[3]} of ${name}`, "swarms"];
   if (first === "detectors" && name) return [Detector, { name }, `Detector ${name}`, "detectors"];
   if (first === "swarms" && name) return [Swarm, { name }, `Swarm ${name}`, "swarms"];
   if (first === "agents" && name) return [Agent, { name }, `Agent ${name}`, "agents"];
@@ -40,7 +41,7 @@ const later = load => props => {
   useEffect(() => void load().then(page => set(() => page)), []);
   return Page ? html`<${Page} ...${props} />` : html`<h1>Loading</h1>`;
 };
-const Decision = later(() => import("./pages/travel.js").then(m => m.Decision)), Moment = later(() => import("./pages/travel.js").then(m => m.Moment));
+const Decision = later(() => import("./pages/travel.js").then(m => m.Decision)), Moment = later(() => import("./pages/travel.js").then(m => m.Moment)), Observed = later(() => import("./pages/travel.js").then(m => m.Observed));
 const Missing = () => html`<h1>Not found</h1><p class="empty">There is no such page. <a href="#/">Overview</a></p>`;
 
 const parts = () => {

@@ -111,6 +111,17 @@ function Entities({ swarm }) {
     ]} />`}`;
 }
 
+// Members leads to the page of an agent by its number. The newest answers name some agents.
+function Members({ swarm, list }) {
+  const at = n => link("swarms", swarm.id, "agents", String(n)), newest = [...new Set(list.flatMap(d => (d.rows || []).map(r => r.agent)))].filter(n => n !== undefined).slice(0, 12);
+  const send = e => {
+    e.preventDefault();
+    location.hash = at(Number(new FormData(e.target).get("agent")));
+  };
+  return html`<form class="filter" role="search" onSubmit=${send}><label>Find an agent by number <input type="number" name="agent" min="0" max=${swarm.agents - 1} required /></label> <button type="submit">Show</button></form>
+    ${newest.length > 0 && html`<p class="filter">In the newest answers: ${newest.map(n => html`<a href=${at(n)}>${n}</a> `)}</p>`}`;
+}
+
 // Gone tells of a swarm that ended with its run, and leads to what came after it.
 function Gone({ name, state: s }) {
   const run = (s.watches || []).find(w => w.swarm === name), next = (s.watches || []).find(w => run && w.name === run.name && w.swarm !== name && w.state !== "done");
@@ -133,6 +144,7 @@ export function Swarm({ name, state: s }) {
     <${Facts} of=${[["Cell", w.cell], ["Neural agents", num(w.agents)], ["Groups", num(w.groups)], ["Addressed by", w.addressed], ["Owner", w.owner ? html`<${Link} to=${["jobs", w.owner]}>job ${w.owner}<//>` : "lasts until it is deleted"], ["Created", html`<${Time} at=${w.created} />`], ["Entries", rate(speed(w))], ["Lag", `${num(sum(w.shards, lag))} entries`]]} />
     <section aria-labelledby="shards"><h2 id="shards">Shards</h2><${Strip} swarm=${w} shard=${shard} choose=${choose} /><${Shards} swarm=${w} /></section>
     ${full.data?.spec?.key?.length > 0 && html`<section aria-labelledby="entities"><h2 id="entities">Entities</h2><${Entities} key=${w.id} swarm=${w} /></section>`}
+    ${w.addressed === "agent" && html`<section aria-labelledby="members"><h2 id="members">Agents</h2><${Members} swarm=${w} list=${list} /></section>`}
     <section aria-labelledby="heat"><h2 id="heat">Heat map</h2><${HeatMap} key=${w.id} swarm=${w} /></section>
     <section aria-labelledby="rates"><h2 id="rates">The last minutes</h2><div class="charts">
       <${Chart} title="Answered entries" at=${t.at} format=${rate} series=${of(t, { entries: "entries" })} />

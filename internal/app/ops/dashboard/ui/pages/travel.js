@@ -183,3 +183,19 @@ export function Decision({ name, shard, seq, group }) {
     <section aria-labelledby="state"><h2 id="state">The agents at that moment</h2><${AgentState} key=${`${seq} ${asked}`} name=${name} shard=${shard} entry=${d.ref} group=${asked} /></section>
     ${d.body && html`<section aria-labelledby="body"><h2 id="body">Content</h2><${JSONText} of=${d.body} label="Content of the answer" /></section>`}`;
 }
+
+// Observed is what an agent has observed last: the score of the item that was asked for, beside what the agent observed next.
+export function Observed({ name, agent }) {
+  const { data: v, error } = useJSON(`swarms/${encodeURIComponent(name)}/agents/${encodeURIComponent(agent)}`, 3), title = html`<h1>Agent ${agent}</h1>`;
+  if (!v) return html`${title}<p><${Link} to=${["swarms", name]}>Swarm ${name}<//></p><p class="empty">${error || "Asking the cluster."}</p>`;
+  const list = v.observations.map((o, i) => ({ ...o, next: v.observations[i - 1]?.values })), items = list.some(o => o.item !== null || o.score !== null), label = i => (i >= 0 ? v.candidates?.[i] ?? `candidate ${i}` : "none");
+  return html`${title}<p><${Link} to=${["swarms", v.swarm]}>Swarm ${v.title || v.name}<//></p>
+    <${Facts} of=${[["Group", int(v.group)], ["Shard", v.shard], ["Observations shown", int(list.length)], ["State", list.length > 0 ? html`<a href=${momentAt(v.swarm, v.shard, list[0].entry, "", v.group)}>after entry ${list[0].entry}</a>` : ""]]} />
+    ${error && html`<p class="warn">${error}</p>`}
+    <section aria-labelledby="observations"><h2 id="observations">Last observations</h2>
+      ${items && html`<p>The score is the probability that the agent gave the item before it observed what came next.</p>`}
+      <${Table} caption="Observations, the newest first" rows=${list} empty=${v.first ? `The answers from ${v.first} on have no observation of this agent.` : "The shard has answered nothing yet."} columns=${[
+        { name: "Entry", value: o => html`<a href=${decisionAt(v.swarm, v.shard, o.answer, v.group)}>${o.entry}</a>` }, { name: "Answered", value: o => html`<${Time} at=${o.at} />` }, ...v.features.map((f, i) => ({ name: f, number: true, value: o => exact(o.values[i]) })),
+        ...(items ? [{ name: "Item asked", number: true, value: o => o.item ?? "–" }, { name: "Score", number: true, value: score }, ...v.features.map((f, i) => ({ name: `Next ${f}`, number: true, value: o => exact(o.next?.[i]) }))] : []),
+        { name: "Vote", value: o => label(o.vote) }, { name: "Decision of the group", value: o => label(o.decision) } ]} /></section>`;
+}
