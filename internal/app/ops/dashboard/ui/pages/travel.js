@@ -193,9 +193,9 @@ export function Observed({ name, agent }) {
     <${Facts} of=${[["Group", int(v.group)], ["Shard", v.shard], ["Observations shown", int(list.length)], ["State", list.length > 0 ? html`<a href=${momentAt(v.swarm, v.shard, list[0].entry, "", v.group)}>after entry ${list[0].entry}</a>` : ""]]} />
     ${error && html`<p class="warn">${error}</p>`}
     <section aria-labelledby="observations"><h2 id="observations">Last observations</h2>
-      ${items && html`<p>The score is the probability that the agent gave the item before it observed what came next.</p>`}
+      ${items && html`<p>The score is the probability that the agent gives the item it is asked for. What it observed then is beside the score.</p>`}
       <${Table} caption="Observations, the newest first" rows=${list} empty=${v.first ? `The answers from ${v.first} on have no observation of this agent.` : "The shard has answered nothing yet."} columns=${[
-        { name: "Entry", value: o => html`<a href=${decisionAt(v.swarm, v.shard, o.answer, v.group)}>${o.entry}</a>` }, { name: "Answered", value: o => html`<${Time} at=${o.at} />` }, ...v.features.map((f, i) => ({ name: f, number: true, value: o => exact(o.values[i]) })),
+        { name: "Entry", value: o => html`<a href=${decisionAt(v.swarm, v.shard, o.answer, v.group)}>${o.entry}</a>` }, ...v.features.map((f, i) => ({ name: f, number: true, value: o => exact(o.values[i]) })),
         ...(items ? [{ name: "Item asked", number: true, value: o => o.item ?? "–" }, { name: "Score", number: true, value: score }, ...v.features.map((f, i) => ({ name: `Next ${f}`, number: true, value: o => exact(o.next?.[i]) }))] : []),
-        { name: "Vote", value: o => label(o.vote) }, { name: "Decision of the group", value: o => label(o.decision) } ]} /></section>`;
+        { name: "Vote", value: o => label(o.vote) }, { name: "Decision of the group", value: o => label(o.decision) }, { name: "Answered", value: o => html`<${Time} at=${o.at} />` } ]} /></section>`;
 }
