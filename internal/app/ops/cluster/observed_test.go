@@ -65,7 +65,8 @@ func TestObserved(t *testing.T) {
 			for _, x := range o.Values {
 				line += " " + text(x)
 			}
-			lines = append(lines, fmt.Sprint(line, " asks ", text(o.Item), " ", text(o.Score), ", votes ", o.Vote, o.Decision))
+			line += fmt.Sprint(" asks ", text(o.Item), " ", text(o.Score), ", votes ", o.Vote, o.Decision)
+			lines = append(lines, line)
 		}
 		return lines
 	}
@@ -83,9 +84,9 @@ func TestObserved(t *testing.T) {
 	if got := show(999, 5); len(got) != 0 {
 		t.Errorf("an agent without observations has %q", got)
 	}
-	for _, err := range []error{second(w.Observed(t.Context(), "crowd", 1000, 1)), second(w.Observed(t.Context(), "no", 0, 1))} {
-		if !errors.Is(err, jobs.ErrNotFound) {
-			t.Errorf("an agent that is not there: %v, want %v", err, jobs.ErrNotFound)
+	for name, agent := range map[string]uint32{"crowd": 1000, "none": 0} {
+		if _, err := w.Observed(t.Context(), name, agent, 1); !errors.Is(err, jobs.ErrNotFound) {
+			t.Errorf("agent %d of swarm %s: %v, want %v", agent, name, err, jobs.ErrNotFound)
 		}
 	}
 }
@@ -97,5 +98,3 @@ func text[T any](v *T) string {
 	}
 	return fmt.Sprint(*v)
 }
-
-func second[T any](_ T, err error) error { return err }

@@ -343,8 +343,8 @@ func TestAgentSearch(t *testing.T) {
 	b.eval(`{ const i = document.querySelector("input[name=agent]"); i.value = 7; i.form.requestSubmit(); }`, nil)
 	b.until("the page", `location.hash === "#/swarms/s3/agents/7" && document.querySelector("#observations")`)
 	var shown [][]string
-	b.eval(`[...document.querySelectorAll("main tbody tr")].slice(0, 3).map(r => [...r.children].map(c => c.innerText))`,
-		&shown)
+	b.eval(`[...document.querySelectorAll("main tbody tr")].slice(0, 3)
+		.map(r => [...r.children].map(c => c.innerText))`, &shown)
 	for i, want := range []string{"30 30 – – –", "29 29 7 0.750 30", "28 28 7 0.750 29"} {
 		if got := strings.Join(shown[i][:5], " "); got != want {
 			t.Errorf("observation %d is shown as %q, want %q", i, got, want)
