@@ -50,7 +50,8 @@ func write(from, folder string) error {
 	}{{"", values[:trained]}, {"test_", values[trained:]}} {
 		err = errors.Join(err,
 			save(filepath.Join(folder, part.prefix+"x.npy"), windows(part.values, 0, wide), wide),
-			save(filepath.Join(folder, part.prefix+"past.npy"), windows(part.values[:len(part.values)-1], 0, past), past),
+			save(filepath.Join(folder, part.prefix+"past.npy"), windows(part.values[:len(part.values)-1], 0, past),
+				past),
 			save(filepath.Join(folder, part.prefix+"next.npy"), windows(part.values, past, 1), 1))
 	}
 	return err

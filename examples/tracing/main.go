@@ -60,7 +60,8 @@ func write(w io.Writer) error {
 			}
 			practice[skill] += 0.4
 			next := asked[min(i+1, len(asked)-1)]
-			if _, err := fmt.Fprintf(w, "%d,%d,%d,%d,%d,%s\n", student, skill, right, 2*skill+right, next, part); err != nil {
+			_, err := fmt.Fprintf(w, "%d,%d,%d,%d,%d,%s\n", student, skill, right, 2*skill+right, next, part)
+			if err != nil {
 				return err
 			}
 		}

@@ -45,8 +45,8 @@ var needTexts = map[string]string{
 	"gru by agent":   gruText,
 	"bf16":           strings.Replace(gruText, "hidden: 5", "hidden: 5, bf16: 1", 1),
 	"leaky by agent": workText,
-	"quantum": "name: x\naddressed: agent\nagents: 3300\nagents_per_group: 33\npage_size: 64KiB\ncell: {kind: quantum, " +
-		"circuit: 'qubit[5] q; bit c; U(1, 2, 3) q; c = measure q[3];'}\n",
+	"quantum": "name: x\naddressed: agent\nagents: 3300\nagents_per_group: 33\npage_size: 64KiB\ncell: " +
+		"{kind: quantum, circuit: 'qubit[5] q; bit c; U(1, 2, 3) q; c = measure q[3];'}\n",
 	"predictor": "name: x\nagents_per_group: 48\npage_size: 64KiB\n",
 	"lif":       "name: x\nagents_per_group: 7\npage_size: 64KiB\ncell: {kind: lif}\nfeatures: [a, b]\n",
 	"leaky":     "name: x\nagents_per_group: 16\npage_size: 64KiB\ncell: {kind: leaky}\n",

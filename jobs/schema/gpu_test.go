@@ -36,13 +36,14 @@ func specs() []gpujob.Spec {
 			Return: []string{"counts", "samples"}, Explain: true,
 		},
 		&gpujob.TrainSpec{
-			Model: "m", Hidden: 8, Width: 4, Rows: 2, Items: 3, Window: 10, Batch: 2, Epochs: 3, Patience: 1, Rate: 0.004,
-			Clip: 1, Decay: 1e-5, Dropout: 0.2, Validate: 0.1, Seed: math.MaxUint64,
+			Model: "m", Hidden: 8, Width: 4, Rows: 2, Items: 3, Window: 10, Batch: 2, Epochs: 3, Patience: 1,
+			Rate: 0.004, Clip: 1, Decay: 1e-5, Dropout: 0.2, Validate: 0.1, Seed: math.MaxUint64,
 			Lengths: gpujob.From([]uint32{1, 1, 1}), HeldOut: 1, Inputs: gpujob.From([]uint32{0, 1, 1}), Asked: &asked,
 			Targets: gpujob.From([]int32{0, 1, -1}), Continue: "j",
 		},
 		&gpujob.TrainProgramSpec{
-			Expr: "mean(square(x * w - a))", In: map[string]*gpujob.Array{"x": &f}, Weights: map[string]*gpujob.Array{"w": &f},
+			Expr: "mean(square(x * w - a))", In: map[string]*gpujob.Array{"x": &f},
+			Weights: map[string]*gpujob.Array{"w": &f},
 			Numbers: map[string]float32{"a": 2}, Steps: 10, Rate: 0.01, Decay: 0.1, Inexact: true, Continue: "j",
 		},
 		&gpujob.KernelSpec{

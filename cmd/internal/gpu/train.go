@@ -80,7 +80,8 @@ func (t *training) run(cmd *cobra.Command, args []string) error {
 	inputs := append(slices.Clone(t.inputs), args...)
 	if t.program.text != "" {
 		if t.file != "" || len(inputs) > 0 {
-			return command.Usage("train: --program has no specification and no rows: leave out -f and --input, use --in")
+			return command.Usage("train: --program has no specification and no rows: leave out -f and --input, " +
+				"use --in")
 		}
 		return t.program.run(cmd, t.model, t.from)
 	}

@@ -22,7 +22,8 @@ func TestTrainProgram(t *testing.T) {
 	if err != nil || !strings.HasPrefix(stdout, "LOSS") {
 		t.Fatalf("train --program: %q, %q, error %v", stdout, stderr, err)
 	}
-	losses, w := saved[float32](t, filepath.Join(folder, "losses.npy")), saved[float32](t, filepath.Join(folder, "w.npy"))
+	losses := saved[float32](t, filepath.Join(folder, "losses.npy"))
+	w := saved[float32](t, filepath.Join(folder, "w.npy"))
 	if len(losses) != 400 || losses[399] > 0.1 || losses[399] > losses[0]/50 || len(w) != 2 {
 		t.Errorf("%d losses from %v to %v, weights %v", len(losses), losses[0], losses[len(losses)-1], w)
 	}

@@ -281,7 +281,8 @@ func randomGate(r *rand.Rand, threads, outside uint64, slots int) []uint64 {
 		return append(gate, device.Of[uint64](device.Bytes(numbers))...)
 	}
 	if kind == quantumset.GateTurns {
-		gate[quantumset.GateHead] = kind | r.Uint64N(16)<<quantumset.GateTurnsOf | r.Uint64N(16)<<quantumset.GatePivotsOf
+		turns, pivots := r.Uint64N(16), r.Uint64N(16)
+		gate[quantumset.GateHead] = kind | turns<<quantumset.GateTurnsOf | pivots<<quantumset.GatePivotsOf
 	} else {
 		gate[quantumset.GateHead] |= r.Uint64N(4) * quantumset.GateFar // and GateSigned
 	}

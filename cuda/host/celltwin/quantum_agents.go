@@ -101,7 +101,8 @@ func (c *agentQuantum) run() {
 				c.state[r], c.state[q] = by(m[0], x, m[1], y), by(m[3], y, m[2], x)
 			default:
 				x, y := c.state[r], c.state[q]
-				c.state[r], c.state[q] = multiplied(m[0], x)+multiplied(m[1], y), multiplied(m[2], x)+multiplied(m[3], y)
+				c.state[r] = multiplied(m[0], x) + multiplied(m[1], y)
+				c.state[q] = multiplied(m[2], x) + multiplied(m[3], y)
 			}
 		}
 	}

@@ -208,8 +208,8 @@ var keys = []Key{
 	},
 	{
 		Path: "cell.circuit", Kind: Text, Scope: Quantum, Required: true,
-		Doc: "Circuit of the agents in OpenQASM: a file in the folder of the specification or below, or the text. Its " +
-			"measured bits, 1 to 4, are the candidates. See docs/quantum.md.",
+		Doc: "Circuit of the agents in OpenQASM: a file in the folder of the specification or below, or the text. " +
+			"Its measured bits, 1 to 4, are the candidates. See docs/quantum.md.",
 	},
 	{
 		Path: "cell.model", Kind: Text, Scope: Trained,
