@@ -14,7 +14,7 @@ OUTSIDE = ./architecture ./deploy/... ./doclint ./grafana ./longtests
 tool = $(PLAIN) go build -C tools -o ../bin/tools/$(notdir $(1)) ./$(1) && $(PLAIN) bin/tools/$(notdir $(1))
 WITH_CUDA = CGO_ENABLED=1 CGO_LDFLAGS=-L$(CUDA_STUBS) GOFLAGS="$(FLAGS),cuda"
 
-.PHONY: all leader cuda-program build vet test test-long lint cuda sanitize valgrind bench fuzz crash damage mutate nab quality quiet fleets chaos recover recover-cluster recover-race lifecycle many soak watching test-slice entities metrics-cost scale architecture images pictures release snapshot recover-detectors clean
+.PHONY: all leader cuda-program build vet test test-long lint cuda sanitize valgrind bench fuzz crash damage mutate nab quality quiet fleets chaos recover recover-train recover-cluster recover-race lifecycle many soak watching test-slice entities metrics-cost scale architecture images pictures release snapshot recover-detectors clean
 
 all: lint build test
 

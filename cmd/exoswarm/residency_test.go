@@ -153,7 +153,7 @@ func TestResidency(t *testing.T) {
 		t.Fatalf("%v violations, %v", n, err)
 	}
 	if said := create(1, "large", 7<<20, "residency: gpu\n"); !strings.Contains(said, "residency: gpu keeps") ||
-		!regexp.MustCompile(`needs 7\.\d MiB, and [\d.]+ \w+ are free|take 7\d{6} bytes; \d+ are free there`).
+		!regexp.MustCompile(`needs 7\.\d+ MiB, and [\d.]+ \w+ are free|take 7\d{6} bytes; \d+ are free there`).
 			MatchString(said) {
 		t.Errorf("a swarm that does not fit: %s", said)
 	}

@@ -203,7 +203,7 @@ func (a *Agents) open(b *pages.Budget, opts Options) (err error) {
 	}{
 		{&a.frames, 4 * int64(a.pages), nil, "pages"},
 		{&a.table, 0, device.Bytes(a.layout.Table()), "layout"},
-		{&a.params, 0, device.Bytes(a.cell.ParamBlock()), "parameters"},
+		{&a.params, 0, device.Bytes(a.block()), "parameters"},
 		// a cell without weights has a buffer too
 		{&a.weights, 4, device.Bytes(a.base[:a.cell.DeviceWords()]), "weights"},
 		{&a.scratch, 8 * kernels.AgentScratch, nil, "agents"},

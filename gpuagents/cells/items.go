@@ -64,6 +64,8 @@ func (a *Addressed) readouts() int {
 // which is behind it, is read by the host.
 func (a *Addressed) DeviceWords() int {
 	switch {
+	case a.Measures():
+		return kernels.QuantumTableGates + kernels.QuantumGateWords*len(a.circuit.gates)
 	case !a.isGRU():
 		return 0
 	case a.Items == 0:

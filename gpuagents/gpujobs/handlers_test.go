@@ -515,7 +515,7 @@ func TestCancel(t *testing.T) {
 func FuzzSpec(f *testing.F) {
 	r := start(f, gpujobs.Options{
 		Memory: 1 << 16, Timeout: 10 * time.Second, AllowKernels: true, Models: models(f),
-		TrainTimeout: 10 * time.Second,
+		TrainPrograms: true, TrainTimeout: 10 * time.Second,
 	})
 	kinds := gpujob.Kinds()
 	f.Add(0, []byte(`{"op":"sum","in":{"type":"f32","shape":[2],"values":[1,2]}}`))

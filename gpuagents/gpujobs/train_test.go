@@ -30,10 +30,17 @@ type trainer struct {
 // startTraining returns handlers that store a checkpoint after each step.
 func startTraining(t testing.TB) trainer {
 	t.Helper()
+	b := models(t)
+	return trainer{start(t, gpujobs.Options{Models: b, TrainCheckpoint: 1}), b}
+}
+
+// models returns an empty place of models.
+func models(t testing.TB) *bucket.Folder {
+	t.Helper()
 	b, err := bucket.OpenFolder(t.TempDir())
 	testkit.NoError(t, "bucket.OpenFolder", err)
 	testkit.Close(t, b)
-	return trainer{start(t, gpujobs.Options{Models: b, TrainCheckpoint: 1}), b}
+	return b
 }
 
 // sequences returns a specification of a training on random sequences: the target of a moment is

@@ -47,7 +47,7 @@ const (
 // largest weights of a cell, an embedding of 1,048,576 rows of 32 values and 65,536 items, take 137
 // MiB.
 const (
-	MaxBytes    = 64 << 20 // of the weights of a cell
+	MaxBytes    = 160 << 20 // of the weights of a cell
 	maxManifest = 64 << 20
 	maxFile     = 1 << 44 // bytes of a file of a language model
 	maxFiles    = 4096 + 3

@@ -17,12 +17,19 @@ func tensorsOf(cell *cells.Addressed) []Tensor {
 	of := func(name string, shape ...int64) Tensor {
 		return Tensor{Name: name, Type: safetensors.F32, Shape: shape}
 	}
-	return []Tensor{
+	if cell.Measures() {
+		return []Tensor{of("angles", int64(cell.Angles()))}
+	}
+	H, I, C := int64(cell.Value("hidden")), int64(cell.Features+cell.Hears), int64(cell.Candidates)
+	if cell.Items > 0 {
+		C = int64(cell.Items)
+	}
+	all := []Tensor{
 		of("weight_ih", 3*H, I), of("weight_hh", 3*H, H), of("bias_ih", 3*H), of("bias_hh", 3*H),
 		of("readout.weight", C, H), of("readout.bias", C),
 	}
 	if cell.Rows > 0 {
-		all = append(all, Tensor{"embed.weight", safetensors.F32, []int64{int64(cell.Rows), int64(cell.Features)}})
+		all = append(all, of("embed.weight", int64(cell.Rows), int64(cell.Features)))
 	}
 	return all
 }
@@ -78,7 +85,7 @@ func (m *Manifest) Table(ctx context.Context, store snapshot.Store, cell *cells.
 	to := []*[]float32{
 		&w.InputHidden, &w.HiddenHidden, &w.InputBias, &w.HiddenBias, &w.Readout, &w.ReadoutBias, &w.Embed,
 	}
-	for i, of := range gruTensors(cell) {
+	for i, of := range tensorsOf(cell) {
 		if *to[i], err = f.Floats(of.Name); err != nil {
 			return nil, fmt.Errorf("model %s: %w", m.Name, err)
 		}

@@ -250,7 +250,7 @@ func (s *sharded) same(t testing.TB, o *sharded, round uint64) {
 func TestShards(t *testing.T) {
 	for name, text := range map[string]string{
 		"gru": gruText, "bf16": strings.Replace(gruText, "hidden: 5", "hidden: 5, bf16: 1", 1),
-		"leaky": keptTexts["leaky by agent"], "items": askingText,
+		"leaky": keptTexts["leaky by agent"], "quantum": keptTexts["quantum"], "items": askingText,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -120,6 +120,9 @@ func (agentRules) cell(s *Spec) (*cells.Addressed, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.quantum() {
+		return cells.AddressQuantum(s.Cell.Circuit, s.Cell.Params, s.AgentsPerGroup, len(s.Features), voting)
+	}
 	features := len(s.Features)
 	if s.Cell.Embed.Rows > 0 {
 		features = s.Cell.Embed.Width

@@ -26,7 +26,7 @@ const (
 func Kinds() []string {
 	return slices.Sorted(slices.Values([]string{
 		KindReduce, KindSort, KindHistogram, KindTally, KindFuse, KindGemm, KindKernel,
-		KindAllreduce, KindCompute, KindChain, KindCircuit, KindTrainProgram,
+		KindAllreduce, KindCompute, KindChain, KindCircuit, KindTrain, KindTrainProgram,
 	}))
 }
 
@@ -64,6 +64,8 @@ func NewSpec(kind string) Spec {
 		return new(ChainSpec)
 	case KindCircuit:
 		return new(CircuitSpec)
+	case KindTrain:
+		return new(TrainSpec)
 	case KindTrainProgram:
 		return new(TrainProgramSpec)
 	}

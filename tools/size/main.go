@@ -30,7 +30,7 @@ var budgets = []struct {
 	command string
 	mb      float64
 }{
-	{"exoswarm", 64},
+	{"exoswarm", 66},
 	{"cpuagent", 41},
 	{"gpuagent", 36},
 }

@@ -282,7 +282,7 @@ func prepared(
 		j.Tenant, _ = cmd.Flags().GetString("tenant")
 		return cli.Jobs(func(cmd *cobra.Command, _ []string, c command.JobClient) error {
 			j.Submitted, j.Waited = time.Now().UTC(), true
-			r, err := execute(cmd, c, j, s.out)
+			r, err := execute(cmd, c, j, s.out, nil)
 			if err != nil {
 				return err
 			}

@@ -39,9 +39,9 @@ func agent(t *testing.T, args ...string) string {
 	t.Helper()
 	s := jobstest.Start(t, server.Options{})
 	cmd := gpuprocess.Command()
-	cmd.SetArgs([]string{
+	cmd.SetArgs(append([]string{
 		"--nats", s.URL(), "--device", *deviceName, "--allow-kernels", "--log-level", "error", "--memory", "1073741824",
-	})
+	}, args...))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.ExecuteContext(ctx) }()

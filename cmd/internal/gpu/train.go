@@ -237,13 +237,13 @@ func storeLarge(
 	for _, a := range arrays {
 		total += len(a.Data)
 	}
-	if total <= maxInput {
+	if total <= largeInput {
 		return nil
 	}
 	conn := command.QueueOf(c)
 	if conn == nil {
-		return command.Usage("%s: arrays of %d bytes, at most %d with the login of a tenant: train on fewer rows", flag,
-			total, maxInput)
+		return command.Usage("%s: arrays of %d bytes, at most %d with the login of a tenant: train on fewer rows",
+			flag, total, largeInput)
 	}
 	for field, a := range arrays {
 		name := "train-" + of.Job + "-" + field

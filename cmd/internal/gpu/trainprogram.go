@@ -151,7 +151,7 @@ func (p *programTraining) submit(
 	if err != nil {
 		return err
 	}
-	j.Tenant, j.Submitted = tenant, time.Now().UTC()
+	j.Tenant, j.Submitted, j.Waited = tenant, time.Now().UTC(), true
 	out := &gpujob.TrainProgramOutput{}
 	shown := time.Now()
 	r, err := execute(cmd, c, j, out, func(data json.RawMessage) {

@@ -39,7 +39,7 @@ func Models() *cobra.Command {
 		}
 	}
 	load := verb("load NAME --file FILE|FOLDER", "Store trained weights, or a language model, as a model",
-		`A FILE of safetensors, of at most 64 MiB, is the weights of a gru. A specification names the model
+		`A FILE of safetensors, of at most 160 MiB, is the weights of a gru. A specification names the model
 (cell: {kind: gru, model: NAME}), and exoswarm swarm adopt changes a swarm to it.
 
 A FILE of GGUF, or a FOLDER with config.json and model.safetensors, or with several files and

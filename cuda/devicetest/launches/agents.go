@@ -441,10 +441,12 @@ func (c *agentSwarm) gruTable() {
 // but for rounding.
 func (c *agentSwarm) quantumTable() {
 	r := c.r
-	number = 1 + r.IntN(300)
-	table = make([]uint32, kernels.AgentItemsTable(number, c.class))
-	for i, v := range kernels.Logistic(11 + r.IntN(10) + 6) {
-		table[kernels.AgentItemsLogistic+i] = math.Float32bits(v)
+	gates := r.IntN(20)
+	c.table = make([]uint32, kernels.QuantumTableGates+gates*kernels.QuantumGateWords)
+	c.table[kernels.QuantumTableCount], c.table[kernels.QuantumTableFresh] = uint32(gates), r.Uint32N(4)/3
+	places := ^uint32(0)
+	for bit, q := range r.Perm(c.qubits)[:bits.Len(uint(c.candidates))-1] {
+		places ^= uint32(kernels.QuantumNoPlace^bit) << (4 * q)
 	}
 	c.table[kernels.QuantumTablePlaces] = places
 	for g := range gates {

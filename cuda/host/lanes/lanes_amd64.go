@@ -48,4 +48,34 @@ func stepLif(c *groupCall)
 func stepLif512(c *groupCall)
 
 //go:noescape
+func densePairs(c *pairsCall)
+
+//go:noescape
+func realPairs(c *pairsCall)
+
+//go:noescape
+func mixedPairs(c *pairsCall)
+
+//go:noescape
+func scale(c *pairsCall)
+
+//go:noescape
+func multiply(c *pairsCall)
+
+//go:noescape
+func tradeOnes(c *pairsCall)
+
+//go:noescape
+func tradeTwos(c *pairsCall)
+
+//go:noescape
+func tradeMany(c *pairsCall)
+
+//go:noescape
+func exchange(c *pairsCall)
+
+//go:noescape
+func pivotPairs(c *pairsCall)
+
+//go:noescape
 func addProduct(c *productCall)

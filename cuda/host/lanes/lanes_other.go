@@ -22,4 +22,15 @@ func stepLeakyGroup(*groupCall)    { panic("lanes: not on this architecture") }
 func stepLeakyGroup512(*groupCall) { panic("lanes: not on this architecture") }
 func stepLif(*groupCall)           { panic("lanes: not on this architecture") }
 func stepLif512(*groupCall)        { panic("lanes: not on this architecture") }
-func addProduct(*productCall)      { panic("lanes: not on this architecture") }
+
+func densePairs(*pairsCall)   { panic("lanes: not on this architecture") }
+func realPairs(*pairsCall)    { panic("lanes: not on this architecture") }
+func mixedPairs(*pairsCall)   { panic("lanes: not on this architecture") }
+func scale(*pairsCall)        { panic("lanes: not on this architecture") }
+func multiply(*pairsCall)     { panic("lanes: not on this architecture") }
+func tradeOnes(*pairsCall)    { panic("lanes: not on this architecture") }
+func tradeTwos(*pairsCall)    { panic("lanes: not on this architecture") }
+func tradeMany(*pairsCall)    { panic("lanes: not on this architecture") }
+func exchange(*pairsCall)     { panic("lanes: not on this architecture") }
+func pivotPairs(*pairsCall)   { panic("lanes: not on this architecture") }
+func addProduct(*productCall) { panic("lanes: not on this architecture") }

@@ -44,6 +44,7 @@ const (
 	Custom    Scope = "cell kind custom"
 	Keyed     Scope = "with key"
 	GRUGroups Scope = "cell kind gru, addressed: group"
+	Trained   Scope = "cell kind gru or quantum, addressed: agent"
 	GRUAgents Scope = "cell kind gru, addressed: agent"
 	Training  Scope = "with train"
 

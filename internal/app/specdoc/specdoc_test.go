@@ -186,6 +186,13 @@ func hearing(pairs ...any) map[string]any {
 	}
 }
 
+func training() map[string]any {
+	return map[string]any{
+		"name": "x", "addressed": "agent", "agents": 256, "vote": candidates("a", "b"),
+		"train": map[string]any{"target": "y", "sequence": "s"},
+	}
+}
+
 // asking returns a specification of a swarm of agents of 32 units.
 func asking(cell map[string]any) map[string]any {
 	cell["params"] = map[string]any{"hidden": 32}

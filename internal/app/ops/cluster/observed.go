@@ -12,8 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// ObservedAgent is what an agent of a swarm has observed last, with its answers. Agents of the swarm
-// are addressed one by one.
+// ObservedAgent is what an agent of a swarm has observed last, with its answers. Agents of the
+// swarm are addressed one by one.
 type ObservedAgent struct {
 	Swarm      string   `json:"swarm"` // id
 	Name       string   `json:"name"`  // of the swarm
@@ -51,8 +51,8 @@ type Observation struct {
 const mostObservations = 300
 
 // Observed returns at most limit and 300 observations of an agent of a swarm, by its name or id. It
-// reads at most 300 answers. It fails with jobs.ErrNotFound if the newest State has no such swarm or
-// agent, or if groups of the swarm are addressed.
+// reads at most 300 answers. It fails with jobs.ErrNotFound if the newest State has no such swarm
+// or agent, or if groups of the swarm are addressed.
 func (w *Watcher) Observed(ctx context.Context, name string, agent uint32, limit int) (v ObservedAgent, err error) {
 	s := w.State()
 	sw, err := s.Swarm(name)

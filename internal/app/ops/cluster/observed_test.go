@@ -15,8 +15,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// TestObserved: the observations of an agent are those of its entries and answers, newest first, also
-// of logs that somebody has written wrongly.
+// TestObserved: the observations of an agent are those of its entries and answers, newest first,
+// also of logs that somebody has written wrongly.
 func TestObserved(t *testing.T) {
 	t.Parallel()
 	_, c := jobstest.InProcess(t, natsq.Connect)

@@ -329,8 +329,8 @@ func TestEntitySearch(t *testing.T) {
 		document.querySelector("#shards") && !document.querySelector("input[name=key]")`)
 }
 
-// TestAgentSearch: the number of an agent leads from the page of its swarm to its observations, each
-// with its score and the value that came next.
+// TestAgentSearch: the number of an agent leads from the page of its swarm to its observations,
+// each with its score and the value that came next.
 func TestAgentSearch(t *testing.T) {
 	t.Parallel()
 	r := opened(t, newFake(fakeState()), nil)
@@ -355,8 +355,8 @@ func TestAgentSearch(t *testing.T) {
 	}
 }
 
-// TestFaults: the fault that explains the others is first, with its time and what to do; what is old while
-// the servers do not answer is marked, and all is right again without a reload.
+// TestFaults: the fault that explains the others is first, with its time and what to do; what is
+// old while the servers do not answer is marked, and all is right again without a reload.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	f := newFake(fakeState())

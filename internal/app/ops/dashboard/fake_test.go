@@ -348,8 +348,8 @@ func (f *fakeCluster) Entity(_ context.Context, id string, group int) (cluster.E
 	return v, f.ask()
 }
 
-// Observed implements Cluster: the agents of s3 have asked for an item with each observation but the
-// newest.
+// Observed implements Cluster: the agents of s3 have asked for an item with each observation but
+// the newest.
 func (f *fakeCluster) Observed(_ context.Context, id string, agent uint32, limit int) (cluster.ObservedAgent, error) {
 	if id != "s3" || agent >= 900 {
 		return cluster.ObservedAgent{}, fmt.Errorf("agent %d: %w", agent, jobs.ErrNotFound)
@@ -371,7 +371,8 @@ func (f *fakeCluster) Observed(_ context.Context, id string, agent uint32, limit
 	return v, f.ask()
 }
 
-// fakeTime is the time of the first row of an entity, and fakeIncidents are of two entities and a run.
+// fakeTime is the time of the first row of an entity, and fakeIncidents are of two entities and a
+// run.
 var fakeTime = time.Date(2026, 3, 5, 0, 0, 0, 0, time.UTC)
 
 func fakeIncidents(now time.Time) []cluster.Incident {
