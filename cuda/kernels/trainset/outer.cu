@@ -106,8 +106,8 @@ struct Outer {
         if (group == 0) {
 #pragma unroll
           for (unsigned i = 0; i < 4; i++) {
-            const int high = __dp4a((int)a.high[i], 0x01010101, 0);
-            biases[m][i % 2] = __dp4a((int)a.low[i], 0x01010101, biases[m][i % 2]) + 256 * high;
+            const int high = dot4(a.high[i], 0x01010101, 0);
+            biases[m][i % 2] = dot4(a.low[i], 0x01010101, biases[m][i % 2]) + 256 * high;
           }
         }
 #pragma unroll

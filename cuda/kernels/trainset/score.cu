@@ -113,9 +113,9 @@ KERNEL_NAME(const unsigned *readout, const short *states, const int *items, cons
     int middle = 0, high = 0;
 #pragma unroll
     for (int k = 0; k < (PIECE + 3) / 4; k++) {
-      high = __dp4a((int)a.b[k].high, (int)b.b[k].high, high);
-      middle = __dp4a((int)a.b[k].high, (int)b.b[k].low, middle);
-      middle = __dp4a((int)a.b[k].low, (int)b.b[k].high, middle);
+      high = dot4(a.b[k].high, b.b[k].high, high);
+      middle = dot4(a.b[k].high, b.b[k].low, middle);
+      middle = dot4(a.b[k].low, b.b[k].high, middle);
     }
     return middle + 256 * high;
   };
