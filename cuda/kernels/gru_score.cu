@@ -1,6 +1,6 @@
 // gru_score_h8_f32 and its like compute the scores of items by the units of the agents that a launch of gru_step has
 // stepped; see kernels.ScoreArgs. A thread has an observation. Numbers and sums are as in gru_agents.cuh, and the
-// table is described in gru_items.go.
+// table is described in gru_table.go.
 #include "agents.cuh"
 
 #ifndef KERNEL_NAME

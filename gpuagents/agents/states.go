@@ -186,7 +186,7 @@ func (a *Agents) probabilities(ctx context.Context, out *batch.AgentStates) erro
 		out.Vote[i] = v - 1 // 0 has never stepped, and wraps to NoVote
 		for r := range out.Width {
 			re, im := data[2*r*len(ids)+i], data[(2*r+1)*len(ids)+i]
-			out.State[i*out.Width+r] = re*re + im*im
+			out.State[i*out.Width+r] = float32(re*re) + float32(im*im)
 		}
 		if v == 0 {
 			out.State[i*out.Width] = 1

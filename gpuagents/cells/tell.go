@@ -100,7 +100,7 @@ func (a *Addressed) NodesBy() int {
 }
 
 // Merges returns how nodes merge: kernels.AgentMergeMean and so on, and the rate of AgentMergeEMA.
-// That of AgentMergeAttention is what kernels.ToldArgs says, of the focus over the root of the
+// The rate of AgentMergeAttention is described at kernels.ToldArgs: the focus over the root of the
 // units, as in scaled dot-product attention. There are nodes.
 func (a *Addressed) Merges() (merge int, rate float32) {
 	if a.told.Merge != kernels.AgentMergeAttention {

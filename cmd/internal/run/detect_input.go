@@ -229,8 +229,8 @@ func (in *input) advance(ctx context.Context, ended bool, rest []byte) error {
 }
 
 // begin begins to read a file: behind in.at if that is found, and otherwise at its start, behind
-// the end of another file. There rest is a record without an end, to which the file may have the
-// other part. It owns the file.
+// the end of another file. There rest is the beginning of a record, and the file may have the end of
+// the record. It owns the file.
 func (in *input) begin(ctx context.Context, f *os.File, sibling bool, rest []byte) (err error) {
 	before := in.at
 	if in.split > 0 { // the record goes through the whole file

@@ -37,12 +37,12 @@ type detectOptions struct {
 	DataDir string
 	// Follow is a file that grows and is rotated; empty for In.
 	Follow string
-	// Output is a file to which decisions are added.
+	// Output is a file that decisions are added to.
 	Output string
-	// Anomalies is a file to which the incidents are added, as NDJSON or CSV by its extension, or -
-	// for Out; empty for none. With it an empty Output is none.
+	// Anomalies is a file that the incidents are added to, as NDJSON or CSV by its extension, or - for
+	// Out; empty for none. With it an empty Output is none.
 	Anomalies string
-	// Rejects is a file to which rejected rows are added; empty for none.
+	// Rejects is a file that rejected rows are added to; empty for none.
 	Rejects string
 	// MaxRejects is the share of the rows of a call, 0 to 1, beyond which rejected rows fail it after
 	// everything is written. A file that is followed has no end, and never fails.

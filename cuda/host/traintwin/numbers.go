@@ -42,7 +42,7 @@ type bytes struct{ high, low []two }
 
 func newBytes(n int) bytes { return bytes{make([]two, n), make([]two, n)} }
 
-// set sets numbers from at on, of agent 0 or 1. Those of agent 0 are set first.
+// set sets numbers from at on, of agent 0 or 1. Agent 0 is set first.
 func (b *bytes) set(agent, at int, numbers []int16) {
 	for k, v := range numbers {
 		b.put(agent, at+k, int32(v))

@@ -12,7 +12,7 @@ import (
 )
 
 // burn is a process that observes on the host device, batch after batch, until its standard input
-// ends. Other stages are measured beside it, as they run beside the process of an agent.
+// ends. Other stages are measured while it runs, as they run beside the process of an agent.
 func burn(ctx context.Context, args []string) (err error) {
 	flags := flag.NewFlagSet("burn", flag.ContinueOnError)
 	shards := flags.Int("shards", 1, "states that observe at a time")

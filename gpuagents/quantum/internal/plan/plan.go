@@ -137,7 +137,7 @@ func grow(gates []Gate, set uint64, n int, allowed uint64) uint64 {
 }
 
 // ready reports whether a gate can go before the gates that stay, whose masks are given, in a part
-// of which the turned qubit is in the set.
+// whose set has the turned qubit.
 func ready(turns, reads, set, turned, read uint64) bool {
 	return turns&(turned|read) == 0 && reads&turned == 0 && turns&^set == 0
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// TestObserved: the observations of an agent are those of its entries and answers, newest first,
+// TestObserved: the observations of an agent come from its entries and answers, newest first,
 // also of logs that somebody has written wrongly.
 func TestObserved(t *testing.T) {
 	t.Parallel()
