@@ -172,50 +172,56 @@ KERNEL_NAME(const short *gates, const short *rows, const int *numbers, unsigned 
   const unsigned slice = warp / roles;
   // A task has four numbers of four agents, of the gates or of the others: units before, then inputs. Lanes beside each
   // other read numbers beside each other, of a row of at most 16 tasks.
-  const auto four_of = [&](unsigned k, unsigned fours) { // agents
+  // of is how many slices the tasks have.
+  const auto four_of = [&](unsigned k, unsigned fours, unsigned of) { // agents
     const unsigned row = fours < 16 ? fours : 16;
-    return k / row % (AGENTS / 4 * slices);
+    return k / row % (AGENTS / 4 * of);
   };
-  const auto line_of = [&](unsigned k, unsigned fours) {
+  const auto line_of = [&](unsigned k, unsigned fours, unsigned of) {
     const unsigned row = fours < 16 ? fours : 16;
-    return (k % row + k / row / (AGENTS / 4 * slices) * row) * 4;
+    return (k % row + k / row / (AGENTS / 4 * of) * row) * 4;
   };
-  const auto read_gates = [&](unsigned k, unsigned t, unsigned chunk, unsigned (*v)[2]) {
-    const unsigned n = chunk * at_once + four_of(k, HIDDEN) * 4;
-    const short *const from = gates + (u64)(t * agents + n) * (4 * HIDDEN) + line_of(k, HIDDEN);
+  const auto read_gates = [&](unsigned k, unsigned of, unsigned t, unsigned chunk, unsigned (*v)[2]) {
+    const unsigned n = chunk * at_once + four_of(k, HIDDEN, of) * 4;
+    const short *const from = gates + (u64)(t * agents + n) * (4 * HIDDEN) + line_of(k, HIDDEN, of);
+    const bool all_four = n + 3 < agents;
 #pragma unroll
     for (unsigned j = 0; j < 4; j++) {
       v[j][0] = v[j][1] = 0;
-      if (n + j < agents) Words<2>::load(v[j], (const unsigned char *)(from + j * 4 * HIDDEN));
+      if (all_four || n + j < agents) Words<2>::load(v[j], (const unsigned char *)(from + j * 4 * HIDDEN));
     }
   };
-  const auto read_others = [&](unsigned k, unsigned t, unsigned chunk, unsigned (*v)[2]) {
-    const unsigned n = chunk * at_once + four_of(k, HIDDEN / 2) * 4, line = line_of(k, HIDDEN / 2);
+  const auto read_others = [&](unsigned k, unsigned of, unsigned t, unsigned chunk, unsigned (*v)[2]) {
+    const unsigned n = chunk * at_once + four_of(k, HIDDEN / 2, of) * 4, line = line_of(k, HIDDEN / 2, of);
     const unsigned at = t * agents + n;
     const bool input = line >= HIDDEN, none = !input && t == 0;
     const short *const from = (input ? rows : states) + line % HIDDEN;
 #pragma unroll
-    for (unsigned j = 0; j < 4; j++) {
-      v[j][0] = v[j][1] = 0;
-      if (none || n + j >= agents) continue;
-      unsigned row = input ? at + j : at + j - agents;
-      if (input && embedded) {
-        if (t >= lengths[n + j]) continue;
-        row = (unsigned)numbers[at + j];
-      }
-      Words<2>::load(v[j], (const unsigned char *)(from + (u64)row * HIDDEN));
+    for (unsigned j = 0; j < 4; j++) v[j][0] = v[j][1] = 0;
+    if (none) return;
+    if (!(input && embedded)) {
+      const short *const first = from + (u64)(input ? at : at - agents) * HIDDEN;
+      const bool all_four = n + 3 < agents;
+#pragma unroll
+      for (unsigned j = 0; j < 4; j++)
+        if (all_four || n + j < agents) Words<2>::load(v[j], (const unsigned char *)(first + j * HIDDEN));
+      return;
     }
+#pragma unroll
+    for (unsigned j = 0; j < 4; j++)
+      if (n + j < agents && t < lengths[n + j])
+        Words<2>::load(v[j], (const unsigned char *)(from + (u64)(unsigned)numbers[at + j] * HIDDEN));
   };
   const auto write = [&](unsigned four, unsigned line, const unsigned (*v)[2]) {
     unsigned *const to = shared + four / (AGENTS / 4) * 2 * LOW + place(line, four % (AGENTS / 4));
     turn(to, &v[0][0]);
     turn(to + 2 * LINE, &v[0][1]);
   };
-  const auto write_gates = [&](unsigned k, const unsigned (*v)[2]) {
-    write(four_of(k, HIDDEN), line_of(k, HIDDEN), v);
+  const auto write_gates = [&](unsigned k, unsigned of, const unsigned (*v)[2]) {
+    write(four_of(k, HIDDEN, of), line_of(k, HIDDEN, of), v);
   };
-  const auto write_others = [&](unsigned k, const unsigned (*v)[2]) {
-    write(four_of(k, HIDDEN / 2), 4 * HIDDEN + line_of(k, HIDDEN / 2), v);
+  const auto write_others = [&](unsigned k, unsigned of, const unsigned (*v)[2]) {
+    write(four_of(k, HIDDEN / 2, of), 4 * HIDDEN + line_of(k, HIDDEN / 2, of), v);
   };
   const unsigned gate_tasks = slices * (AGENTS / 4) * HIDDEN, other_tasks = gate_tasks / 2;
   // A block of WHOLE threads has two tasks of gates and one of the others for each, which it reads ahead.
@@ -229,27 +235,27 @@ KERNEL_NAME(const short *gates, const short *rows, const int *numbers, unsigned 
     unsigned added = 0, t = (unsigned)(begin / chunks), chunk = (unsigned)(begin % chunks);
     unsigned next[3][4][2];
     const auto read_ahead = [&]() {
-      read_gates(threadIdx.x, t, chunk, next[0]);
-      read_gates(threadIdx.x + WHOLE, t, chunk, next[1]);
-      if (HIDDEN < 32) read_others(threadIdx.x, t, chunk, next[2]); // there are no registers for it
+      read_gates(threadIdx.x, SLICES, t, chunk, next[0]);
+      read_gates(threadIdx.x + WHOLE, SLICES, t, chunk, next[1]);
+      if (HIDDEN < 32) read_others(threadIdx.x, SLICES, t, chunk, next[2]); // there are no registers for it
     };
     if (whole) read_ahead();
     for (u64 i = begin; i < end; i++) {
-      const unsigned now = t, of = chunk;
+      const unsigned now = t, chunk_of = chunk;
       __syncthreads();
       if (whole) {
-        write_gates(threadIdx.x, next[0]);
-        write_gates(threadIdx.x + WHOLE, next[1]);
-        if (HIDDEN == 32) read_others(threadIdx.x, now, of, next[2]);
-        write_others(threadIdx.x, next[2]);
+        write_gates(threadIdx.x, SLICES, next[0]);
+        write_gates(threadIdx.x + WHOLE, SLICES, next[1]);
+        if (HIDDEN == 32) read_others(threadIdx.x, SLICES, now, chunk_of, next[2]);
+        write_others(threadIdx.x, SLICES, next[2]);
       }
       for (unsigned k = threadIdx.x; k < gate_tasks && !whole; k += blockDim.x) {
-        read_gates(k, now, of, next[0]);
-        write_gates(k, next[0]);
+        read_gates(k, slices, now, chunk_of, next[0]);
+        write_gates(k, slices, next[0]);
       }
       for (unsigned k = threadIdx.x; k < other_tasks && !whole; k += blockDim.x) {
-        read_others(k, now, of, next[2]);
-        write_others(k, next[2]);
+        read_others(k, slices, now, chunk_of, next[2]);
+        write_others(k, slices, next[2]);
       }
       __syncthreads();
       if (++chunk == chunks) chunk = 0, t++;

@@ -172,7 +172,7 @@ KERNEL_NAME(const unsigned *readout, const short *states, const int *items, cons
           if (goes) numbers[0] = gradients[(u64)at * elements + pair];
           if (goes && pair + 1 < candidates) numbers[1] = gradients[(u64)at * elements + pair + 1];
         } else {
-          for (unsigned c = 0; c < elements; c++) {
+          const auto sum_of = [&](unsigned c) { // the logit of the lane's own moment, before its bias
             int sums_of[4];
             if (candidates) {
               const Piece4 b = c == 0 ? ahead[0] : c == 1 ? ahead[1] : weights_of(c);
@@ -182,35 +182,56 @@ KERNEL_NAME(const unsigned *readout, const short *states, const int *items, cons
 #pragma unroll
               for (unsigned j = 0; j < 4; j++) sums_of[j] = product(h[j], weights_of((unsigned)rows[j]));
             }
-            const int sum = sum_of_four(sums_of), bias = biases[row + c];
-            logit[c] = train ? fma32((float)sum, keep, (float)bias) : (float)(sum + bias);
-          }
-          float lost = 0.0f, total = 0.0f;
-          if (candidates) {
-            float most = logit[0];
-            for (unsigned c = 1; c < candidates; c++) most = max32(most, logit[c]);
-            for (unsigned c = 0; c < candidates; c++) {
-              logit[c] = min32(__fmul_rn(__fsub_rn(most, logit[c]), unit), 80.0f);
-              share[c] = __fdiv_rn(1.0f, exp32(logit[c]));
-              total = __fadd_rn(total, share[c]);
+            return sum_of_four(sums_of);
+          };
+          if (train && candidates == 2) { // as below, where the share of the larger one is 1
+            const float a = fma32((float)sum_of(0), keep, (float)biases[0]);
+            const float b = fma32((float)sum_of(1), keep, (float)biases[1]);
+            const bool second = b > a, largest = second == (target == 1); // the target is the larger one
+            const float below = min32(__fmul_rn(__fsub_rn(second ? b : a, second ? a : b), unit), 80.0f);
+            const float share_of = __fdiv_rn(1.0f, exp32(below)), total = __fadd_rn(1.0f, share_of);
+            const float most = __fdiv_rn(1.0f, total), least = __fdiv_rn(share_of, total);
+            const float one = (float)(1 << GRADIENT_BITS);
+            const int of_most = number_of(__fmul_rn(largest ? __fsub_rn(most, 1.0f) : most, one));
+            const int of_least = number_of(__fmul_rn(largest ? least : __fsub_rn(least, 1.0f), one));
+            if (goes) {
+              const float lost = __fadd_rn(log32(total), largest ? 0.0f : below);
+              loss += (u64)__float2ll_rn(__fmul_rn(lost, (float)(1 << LOSS_BITS)));
+              numbers[0] = second ? of_least : of_most, numbers[1] = second ? of_most : of_least;
             }
-            if (target >= 0) lost = __fadd_rn(log32(total), logit[target]);
+            if (is) ((unsigned *)gradients)[at] = ((unsigned)numbers[0] & 0xffffu) | (unsigned)numbers[1] << 16;
           } else {
-            share[0] = logistic(logit[0]);
-            if (target >= 0) lost = -log32(max32(target ? share[0] : __fsub_rn(1.0f, share[0]), LEAST_PROBABILITY));
-          }
-          if (goes && target >= 0) loss += (u64)__float2ll_rn(__fmul_rn(lost, (float)(1 << LOSS_BITS)));
-          for (unsigned c = 0; c < elements; c++) {
-            float p = candidates ? __fdiv_rn(share[c], total) : share[0];
-            if (!train) {
-              if (goes) predictions[(u64)at * elements + c] = p;
-              continue;
+            for (unsigned c = 0; c < elements; c++) {
+              const int sum = sum_of(c), bias = biases[row + c];
+              logit[c] = train ? fma32((float)sum, keep, (float)bias) : (float)(sum + bias);
             }
-            if (candidates ? (unsigned)target == c : target == 1) p = __fsub_rn(p, 1.0f);
-            const int e = goes ? number_of(__fmul_rn(p, (float)(1 << GRADIENT_BITS))) : 0;
-            if (is) gradients[(u64)at * elements + c] = (short)e;
-            if (c == 0) numbers[0] = e;
-            if (c == 1) numbers[1] = e;
+            float lost = 0.0f, total = 0.0f;
+            if (candidates) {
+              float most = logit[0];
+              for (unsigned c = 1; c < candidates; c++) most = max32(most, logit[c]);
+              for (unsigned c = 0; c < candidates; c++) {
+                logit[c] = min32(__fmul_rn(__fsub_rn(most, logit[c]), unit), 80.0f);
+                share[c] = __fdiv_rn(1.0f, exp32(logit[c]));
+                total = __fadd_rn(total, share[c]);
+              }
+              if (target >= 0) lost = __fadd_rn(log32(total), logit[target]);
+            } else {
+              share[0] = logistic(logit[0]);
+              if (target >= 0) lost = -log32(max32(target ? share[0] : __fsub_rn(1.0f, share[0]), LEAST_PROBABILITY));
+            }
+            if (goes && target >= 0) loss += (u64)__float2ll_rn(__fmul_rn(lost, (float)(1 << LOSS_BITS)));
+            for (unsigned c = 0; c < elements; c++) {
+              float p = candidates ? __fdiv_rn(share[c], total) : share[0];
+              if (!train) {
+                if (goes) predictions[(u64)at * elements + c] = p;
+                continue;
+              }
+              if (candidates ? (unsigned)target == c : target == 1) p = __fsub_rn(p, 1.0f);
+              const int e = goes ? number_of(__fmul_rn(p, (float)(1 << GRADIENT_BITS))) : 0;
+              if (is) gradients[(u64)at * elements + c] = (short)e;
+              if (c == 0) numbers[0] = e;
+              if (c == 1) numbers[1] = e;
+            }
           }
           if (train && is) masks[at] = goes ? mask : 0;
         }
