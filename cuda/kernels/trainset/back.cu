@@ -245,7 +245,7 @@ struct Way {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(128, HIDDEN == 32 ? 3 : 4)
+extern "C" __global__ void __launch_bounds__(128, HIDDEN == 32 ? 3 : HIDDEN == 16 ? 5 : 4)
 KERNEL_NAME(const unsigned *table, const short *rows, const int *numbers, unsigned embedded, const unsigned *lengths,
             const short *states, const unsigned *readout, unsigned readout_rows, const int *items, unsigned candidates,
             const short *gradients, const unsigned *masks, float keep, const unsigned *control, const int *exponents,

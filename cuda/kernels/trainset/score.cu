@@ -84,7 +84,7 @@ struct RowSums {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(128)
+extern "C" __global__ void __launch_bounds__(128, HIDDEN == 32 ? 4 : 6)
 KERNEL_NAME(const unsigned *readout, const short *states, const int *items, const int *targets,
             const unsigned *lengths, unsigned candidates, unsigned readout_rows, unsigned train, unsigned drop,
             float keep, unsigned long long seed, unsigned step, unsigned first, const unsigned *control,
