@@ -1,0 +1,157 @@
+// Package transformer computes language models on a device: it reads tokens of agents into their
+// pages of keys and values, and draws the next tokens.
+//
+// A Machine has no state of agents. A page of an agent has a run of positions of all layers:
+// float32[layer][keys, values][position][heads of keys and values * head width]. The caller keeps
+// the pages, and names their frames in each Run.
+//
+// The result of a Run depends on its tokens and pages, and neither on other runs of the Step nor on
+// how its tokens are cut into steps: RFC 0076 has the order of each sum. The results have the same
+// bits on every device.
+package transformer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/internal/base/architecture"
+)
+
+// ErrModel is a model that this package cannot compute, or a tensor that is not the model's.
+var ErrModel = errors.New("model that cannot be computed")
+
+// ErrRun is a Run that the machine refuses: a token beyond the vocabulary, a position beyond the
+// context or the pages, or a sampling that is none.
+var ErrRun = errors.New("run that cannot be computed")
+
+// Tensor is a tensor in device memory: Rows of Columns elements, row-major, y = W x. A vector has
+// one row.
+type Tensor struct {
+	Buffer        device.Buffer
+	Offset, Bytes int64 // in the buffer; Offset is a multiple of device.RangeAlign
+	// Type is F32, BF16 or Q8_0 of package quant. Vectors, which are norms, biases and factors of
+	// rotary positions, are F32.
+	Type          string
+	Rows, Columns int
+}
+
+// Weights finds the tensors of a model by their canonical names (package architecture).
+type Weights interface {
+	// Tensor returns a tensor of the model, whose memory stays until the machine is closed.
+	Tensor(name string) (Tensor, error)
+}
+
+// Options configure New.
+type Options struct {
+	Parameters architecture.Parameters
+	// Context is the maximum of positions of an agent; 0: the model's.
+	Context int
+	// Chunk is the maximum of tokens that go through the layers together; 0: 256. It bounds the memory
+	// of the machine, and changes no result.
+	Chunk int
+	// PagePositions is the number of positions of a page.
+	PagePositions int
+	// PageSize is the number of bytes of a frame, at least PageBytes; 0: PageBytes.
+	PageSize int64
+	// Exact asks for results with the same bits on every device. All results are exact: there is no
+	// other form yet.
+	Exact bool
+}
+
+// Run is what a Step does for one agent.
+type Run struct {
+	// Frames has the frame of each page of the agent, from the first one on, at least up to the last
+	// position of Tokens. Two runs of a Step share no frame.
+	Frames []uint32
+	// From is the position of the first of Tokens. The positions before it are in the pages.
+	From int
+	// Tokens are read, at least one.
+	Tokens []int32
+	// Draw asks for the token that follows.
+	Draw     bool
+	Sampling Sampling
+	// Recent are the last tokens before the drawn one, Tokens among them, whose repetition is made
+	// less likely: at most MaxRecent.
+	Recent []int32
+	// Seed and Agent, and the position of the drawn token, are what a draw depends on besides the
+	// logits.
+	Seed, Agent uint64
+}
+
+// MaxRecent is the maximum of Run.Recent.
+const MaxRecent = 64
+
+// Sampling is how a token is drawn. The logits of Recent are made less likely first, then all are
+// divided by Temperature. TopK, TopP and MinP follow in this order, each on what is left. The zero
+// value takes the token with the largest logit, the least one of several.
+type Sampling struct {
+	Temperature float32 `json:"temperature,omitempty"` // 0: the largest logit; at most 100
+	TopP        float32 `json:"top_p,omitempty"`       // the likeliest tokens whose sum reaches it; 0 or 1: all
+	MinP        float32 `json:"min_p,omitempty"`       // least share of the likelihood of the likeliest
+	// Repetition divides positive logits of Recent and multiplies negative ones; 0: 1.
+	Repetition float32 `json:"repetition,omitempty"`
+	TopK       int     `json:"top_k,omitempty"` // the likeliest tokens; 0: all
+}
+
+// Check refuses a sampling with a value outside of its range. The error is an ErrRun.
+func (s Sampling) Check() error {
+	switch {
+	case !(s.Temperature >= 0 && s.Temperature <= 100):
+		return fmt.Errorf("%w: temperature %v: use 0 to 100", ErrRun, s.Temperature)
+	case !(s.TopP >= 0 && s.TopP <= 1):
+		return fmt.Errorf("%w: top_p %v: use 0 to 1", ErrRun, s.TopP)
+	case !(s.MinP >= 0 && s.MinP <= 1):
+		return fmt.Errorf("%w: min_p %v: use 0 to 1", ErrRun, s.MinP)
+	case !(s.Repetition == 0 || s.Repetition >= 0.01 && s.Repetition <= 100):
+		return fmt.Errorf("%w: repetition %v: use 0.01 to 100, or 0 for none", ErrRun, s.Repetition)
+	case s.TopK < 0:
+		return fmt.Errorf("%w: top_k %d: use 0 or more", ErrRun, s.TopK)
+	}
+	return nil
+}
+
+// Token is a token that was drawn, and the logarithm of its likelihood before any sampling.
+type Token struct {
+	Token   int32
+	LogProb float32
+}
+
+// PositionBytes is the number of bytes of a position of an agent.
+func PositionBytes(p architecture.Parameters) int64 {
+	return int64(p.Layers) * 2 * 4 * int64(p.KVHeads) * int64(p.HeadWidth)
+}
+
+// PageBytes is the number of bytes of a page of positions.
+func PageBytes(p architecture.Parameters, positions int) int64 { return int64(positions) * PositionBytes(p) }
+
+// PositionsOf is the number of positions that a page of pageBytes has room for.
+func PositionsOf(p architecture.Parameters, pageBytes int) int { return int(int64(pageBytes) / PositionBytes(p)) }
+
+// Machine computes one model on one device. One goroutine uses it. The caller closes it before the
+// device and the weights.
+type Machine struct {
+	o Options
+}
+
+// New returns a machine. The error is an ErrModel for parameters or tensors that it cannot compute.
+func New(ctx context.Context, dev device.Device, o Options, w Weights) (*Machine, error) {
+	return &Machine{o: o}, nil
+}
+
+// Step reads the tokens of runs into the pages of pool, whose frames have the page size, and draws
+// tokens for the runs that ask for one. out has a place for each run; others are left as they are.
+// When it returns, the work is done. After an error, the positions of the runs are undefined.
+func (m *Machine) Step(ctx context.Context, pool device.Buffer, runs []Run, out []Token) error {
+	return nil
+}
+
+// Last copies the last normalised state of a run of the last Step, Width values, into out.
+func (m *Machine) Last(run int, out []float32) {}
+
+// Logits computes the logits of tokens behind a run of the last Step into out.
+func (m *Machine) Logits(ctx context.Context, run int, tokens []int32, out []float32) error { return nil }
+
+// Close releases the memory of the machine. A second call does nothing.
+func (m *Machine) Close() error { return nil }
