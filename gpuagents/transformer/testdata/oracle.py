@@ -65,7 +65,7 @@ def make(name, folder):
             else:
                 value.mul_(0.3 if value.dim() == 1 else 0.2)
     model = model.to(torch.bfloat16)
-    model.save_pretrained(folder, safe_serialization=True)
+    model.save_pretrained(folder)
     tokens = torch.randint(0, VOCABULARY, (1, count))
     with torch.no_grad():
         bf16 = model(input_ids=tokens).logits[0, -ROWS:].float()
