@@ -2,8 +2,9 @@ package host
 
 import (
 	"github.com/exoswarm/exoswarm/cuda/device"
-	_ "github.com/exoswarm/exoswarm/cuda/host/celltwin"  // twins of kernels of cells
-	_ "github.com/exoswarm/exoswarm/cuda/host/traintwin" // twins of kernels that train
+	_ "github.com/exoswarm/exoswarm/cuda/host/celltwin"     // twins of kernels of cells
+	_ "github.com/exoswarm/exoswarm/cuda/host/languagetwin" // twins of kernels of language models
+	_ "github.com/exoswarm/exoswarm/cuda/host/traintwin"    // twins of kernels that train
 	"github.com/exoswarm/exoswarm/cuda/host/twins"
 	_ "github.com/exoswarm/exoswarm/cuda/host/twins" // twins of the other kernels
 	"github.com/exoswarm/exoswarm/cuda/kernels"

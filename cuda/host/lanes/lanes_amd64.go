@@ -79,3 +79,12 @@ func pivotPairs(c *pairsCall)
 
 //go:noescape
 func addProduct(c *productCall)
+
+//go:noescape
+func dot(c *languageCall)
+
+//go:noescape
+func score(c *languageCall)
+
+//go:noescape
+func addScaled(c *languageCall)

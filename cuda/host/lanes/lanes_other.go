@@ -34,3 +34,6 @@ func tradeMany(*pairsCall)    { panic("lanes: not on this architecture") }
 func exchange(*pairsCall)     { panic("lanes: not on this architecture") }
 func pivotPairs(*pairsCall)   { panic("lanes: not on this architecture") }
 func addProduct(*productCall) { panic("lanes: not on this architecture") }
+func dot(*languageCall)       { panic("lanes: not on this architecture") }
+func score(*languageCall)     { panic("lanes: not on this architecture") }
+func addScaled(*languageCall) { panic("lanes: not on this architecture") }

@@ -61,6 +61,29 @@ func Exp(x float32) float32 {
 	return float32(s * math.Float32frombits(uint32(i+127)<<23))
 }
 
+// PowerOfE returns e^x to 2e-7 relative for x in [-87, 88], and the value at the end that is nearer
+// for other x. PowerOfE(0) is 1. The polynomial is Cephes' (Moshier, expf.c); the kernels of
+// cuda/kernels/languageset have it.
+func PowerOfE(x float32) float32 {
+	if x > 88 {
+		x = 88
+	} else if x < -87 {
+		x = -87
+	}
+	const magic = 3 << 22 // a sum with it is rounded to an integer, which is in the last bits
+	whole := float32(x*1.44269504) + magic
+	n := whole - magic
+	f := x - float32(n*0.693359375) // exact
+	f -= float32(n * -2.12194440e-4)
+	s := float32(f*1.9875691500e-4) + 1.3981999507e-3
+	s = float32(f*s) + 8.3334519073e-3
+	s = float32(f*s) + 4.1665795894e-2
+	s = float32(f*s) + 1.6666665459e-1
+	s = float32(f*s) + 5.0000001201e-1
+	s = float32(float32(f*f)*s) + f + 1
+	return float32(s * math.Float32frombits((math.Float32bits(whole)+127)<<23))
+}
+
 // Log2Rough returns the binary logarithm of a positive, normal x to 0.09: its exponent, and
 // straight inside of an octave. It is continuous and monotone.
 func Log2Rough(x float32) float32 {

@@ -21,6 +21,23 @@ func TestExp(t *testing.T) {
 	}
 }
 
+// TestPowerOfE compares PowerOfE with float64, and at its ends.
+func TestPowerOfE(t *testing.T) {
+	worst := 0.0
+	for x := float32(-87); x <= 88; x += 1.0 / 1024 {
+		got, want := PowerOfE(x), math.Exp(float64(x))
+		worst = max(worst, math.Abs(float64(got)/want-1))
+	}
+	if worst > 2e-7 {
+		t.Errorf("off by %v", worst)
+	}
+	for _, of := range [][2]float32{{0, 1}, {-100, PowerOfE(-87)}, {float32(math.Inf(1)), PowerOfE(88)}} {
+		if got := PowerOfE(of[0]); got != of[1] || got == 0 {
+			t.Errorf("PowerOfE(%v) = %v, want %v", of[0], got, of[1])
+		}
+	}
+}
+
 // TestLog2Rough compares Log2Rough with float64 and requires that it rises.
 func TestLog2Rough(t *testing.T) {
 	last := float32(math.Inf(-1))

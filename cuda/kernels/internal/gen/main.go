@@ -23,13 +23,14 @@ import (
 	"log"
 	"os"
 
-	_ "github.com/exoswarm/exoswarm/cuda/kernels/arrayset"   // registers its kernels
-	_ "github.com/exoswarm/exoswarm/cuda/kernels/graphset"   // registers its kernels
-	_ "github.com/exoswarm/exoswarm/cuda/kernels/gridset"    // registers its kernels
-	_ "github.com/exoswarm/exoswarm/cuda/kernels/quantumset" // registers its kernels
-	_ "github.com/exoswarm/exoswarm/cuda/kernels/spaceset"   // registers its kernels
-	_ "github.com/exoswarm/exoswarm/cuda/kernels/swarmset"   // registers its kernels
-	_ "github.com/exoswarm/exoswarm/cuda/kernels/trainset"   // registers its kernels
+	_ "github.com/exoswarm/exoswarm/cuda/kernels/arrayset"    // registers its kernels
+	_ "github.com/exoswarm/exoswarm/cuda/kernels/graphset"    // registers its kernels
+	_ "github.com/exoswarm/exoswarm/cuda/kernels/gridset"     // registers its kernels
+	_ "github.com/exoswarm/exoswarm/cuda/kernels/languageset" // registers its kernels
+	_ "github.com/exoswarm/exoswarm/cuda/kernels/quantumset"  // registers its kernels
+	_ "github.com/exoswarm/exoswarm/cuda/kernels/spaceset"    // registers its kernels
+	_ "github.com/exoswarm/exoswarm/cuda/kernels/swarmset"    // registers its kernels
+	_ "github.com/exoswarm/exoswarm/cuda/kernels/trainset"    // registers its kernels
 )
 
 // The files that the command writes.
