@@ -160,6 +160,21 @@ func (b *Budget) Take(bytes int64) (s *Allocation, err error) {
 	return s, err
 }
 
+// Pin takes bytes in host memory for data without pages. It returns nil if fewer are left, or without
+// a budget.
+func (b *Budget) Pin(bytes int64) *Allocation {
+	if b == nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.host < bytes {
+		return nil
+	}
+	b.host -= bytes
+	return &Allocation{of: b, HostBytes: bytes}
+}
+
 func (b *Budget) take(bytes int64) (*Allocation, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
