@@ -39,6 +39,7 @@ type Agent struct {
 	openShards *shard.OpenShards
 
 	spans      *gpubatch.Ring
+	models     *keptModels
 	violations violations
 	freed      freed
 	refusals   atomic.Uint64 // calls of refuse
@@ -76,10 +77,12 @@ func Start(o Options) (*Agent, error) {
 		assignments: map[string]*assignment{},
 		freed:       make(freed, 1),
 		spans:       gpubatch.NewRing(),
+		models:      newKeptModels(),
 	}
 	a.queued = sync.NewCond(&a.mu)
 	a.server = shard.NewServer(shard.Options{
 		Name: o.Name, Queue: o.Queue, Checkpoints: o.Checkpoints, Snapshots: o.Snapshots,
+		Models:         o.Models,
 		Emissions:      o.Emissions,
 		Submissions:    o.Submissions,
 		ResidencyCheck: o.ResidencyCheck,
@@ -98,6 +101,8 @@ func Start(o Options) (*Agent, error) {
 		a.running.Go(func() { a.start(ctx) })
 	}
 	a.running.Go(func() { a.pool.Monitor(ctx) })
+	a.running.Go(func() { a.keepModels(ctx) })
+	a.running.Go(func() { a.auditModels(ctx) })
 	go func() {
 		<-ctx.Done()
 		a.mu.Lock()

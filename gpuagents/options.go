@@ -58,6 +58,9 @@ type Options struct {
 	// Snapshots keeps the snapshots of swarms; nil: entries and records that name one are refused.
 	// It belongs to the caller.
 	Snapshots snapshot.Store
+	// Models opens the files of language models in Snapshots; nil: the agent holds none. It belongs to
+	// the caller.
+	Models snapshot.Files
 	// PageMemory is how many bytes of Device the pages of all shards may take; 0: all that they
 	// need. A shard that gets fewer frames than it has pages keeps the others in host memory, and
 	// below that with its checkpoint. HostPageMemory is how many bytes of host memory the pages may

@@ -15,6 +15,8 @@ import (
 type violations struct {
 	mu sync.Mutex
 	of map[shard.ID]violation
+	// models is the last violation of a model; it has no error before the first.
+	models violation
 }
 
 type violation struct {
@@ -35,8 +37,15 @@ func (v *violations) set(id shard.ID, err error) {
 	v.of[id] = violation{err, time.Now()}
 }
 
-// Residency returns a pages.ErrResidency for a minute after pages of a swarm with residency: gpu
-// were not on the device as claimed. Their shards have started again from their checkpoints.
+func (v *violations) setModels(err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.models = violation{err, time.Now()}
+}
+
+// Residency returns a pages.ErrResidency for a minute after pages of a swarm with residency: gpu, or
+// layers of a model, were not on the device as claimed. Their shards have started again from their
+// checkpoints.
 func (a *Agent) Residency() error {
 	a.violations.mu.Lock()
 	defer a.violations.mu.Unlock()
@@ -50,6 +59,9 @@ func (a *Agent) Residency() error {
 		} else {
 			delete(a.violations.of, id)
 		}
+	}
+	if v := a.violations.models; v.err != nil && time.Since(v.seen) < violationShown {
+		errs = append(errs, v.err)
 	}
 	return errors.Join(errs...)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/weights"
 )
 
 // managedDevice is one device of an agent with its replacements: the device that is opened after it
@@ -47,6 +48,7 @@ type instance struct {
 	dev     device.Device
 	owned   bool // closed when the last user has left
 	budget  *pages.Budget
+	weights *weights.Holder
 	users   int
 	evicted chan struct{} // closed when the users must leave
 	gone    bool          // it accepts no user any more
@@ -94,12 +96,14 @@ func newManagedDevice(o Options, own Accelerator, changed *pages.Broadcast) *man
 
 // newInstance returns an instance with an unused budget. ds.mu is held.
 func (ds *managedDevice) newInstance(which int, d device.Device) *instance {
+	b := ds.budgets[which]()
 	return &instance{
 		of:      ds,
 		which:   which,
 		dev:     d,
 		owned:   d != ds.given,
-		budget:  ds.budgets[which](),
+		budget:  b,
+		weights: weights.NewHolder(d, b),
 		evicted: make(chan struct{}),
 		idle:    make(chan struct{}),
 	}

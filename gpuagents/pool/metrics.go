@@ -8,6 +8,7 @@ import (
 type Metrics struct {
 	level, shared          *prometheus.GaugeVec
 	deviceErrors, rebuilds *prometheus.CounterVec
+	claims, violations     prometheus.Counter // of models
 }
 
 // NewMetrics registers the metrics of device pools. exoswarm metrics lists names and labels.
@@ -31,7 +32,15 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		rebuilds: counter("device_rebuilds_total",
 			"Times that a broken device was opened again, by the outcome: opened or failed.", "device", "outcome"),
 	}
-	for _, c := range []prometheus.Collector{m.level, m.shared, m.deviceErrors, m.rebuilds} {
+	model := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "exoswarm", Subsystem: "model", Name: name, Help: help,
+		})
+	}
+	m.claims = model("residency_claims_total", "Layers of models that were compared with the device.")
+	m.violations = model("residency_violations_total", "Comparisons that found a layer of a model with other bytes "+
+		"than it had. It is then loaded again, and shards with the model start again from their checkpoints.")
+	for _, c := range []prometheus.Collector{m.level, m.shared, m.deviceErrors, m.rebuilds, m.claims, m.violations} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
@@ -54,6 +63,13 @@ func (m *Metrics) joined(device string, by int) {
 func (m *Metrics) failed(device, class string, n int) {
 	if m != nil && n > 0 {
 		m.deviceErrors.WithLabelValues(device, class).Add(float64(n))
+	}
+}
+
+func (m *Metrics) audited(claims, violations int) {
+	if m != nil {
+		m.claims.Add(float64(claims))
+		m.violations.Add(float64(violations))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/weights"
 )
 
 // Pool is the devices of an agent. Each has a level, budgets and instances; the pool places shards
@@ -264,6 +265,10 @@ func (b *Slot) Device() device.Device { return b.dev }
 
 // Budget returns the memory for pages on the device of the placement.
 func (b *Slot) Budget() *pages.Budget { return b.budget }
+
+// Weights returns the models on the device of the placement. They are released before the
+// placement.
+func (b *Slot) Weights() *weights.Holder { return b.weights }
 
 // OnHost reports whether the host device serves the shard because another device fails.
 func (b *Slot) OnHost() bool { return b.which == onHost }

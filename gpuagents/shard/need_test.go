@@ -12,6 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/gpuagents/weights"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -28,11 +29,12 @@ type fixed struct {
 // slotOn returns a slot on a device, with more memory for pages than any test needs.
 func slotOn(d device.Device) *fixed { return &fixed{device: d, budget: pages.NewBudget(1<<40, 0)} }
 
-func (p *fixed) Device() device.Device { return p.device }
-func (p *fixed) Budget() *pages.Budget { return p.budget }
-func (p *fixed) OnHost() bool          { return p.onHost }
-func (p *fixed) Reduced() bool         { return p.reduced }
-func (*fixed) Succeeded(int)           {}
+func (p *fixed) Device() device.Device  { return p.device }
+func (p *fixed) Budget() *pages.Budget  { return p.budget }
+func (p *fixed) OnHost() bool           { return p.onHost }
+func (*fixed) Weights() *weights.Holder { return nil }
+func (p *fixed) Reduced() bool          { return p.reduced }
+func (*fixed) Succeeded(int)            {}
 
 func record(t *testing.T, text string, groups int) swarms.Swarm {
 	t.Helper()

@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/gpuagents/weights"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -30,6 +31,8 @@ type Slot interface {
 	Device() device.Device
 	// Budget returns the memory for pages on the device; nil: all of the device.
 	Budget() *pages.Budget
+	// Weights returns the models on the device.
+	Weights() *weights.Holder
 	// OnHost reports whether the host device serves the shard because another device fails.
 	OnHost() bool
 	// Reduced reports whether batches are cut because the device fails now and then. It may change.
@@ -49,6 +52,8 @@ type Options struct {
 	Checkpoints Checkpoints
 	// Snapshots keeps the snapshots of swarms; nil: entries and records that name one are refused.
 	Snapshots snapshot.Store
+	// Models opens the files of language models in Snapshots; nil: shards have none.
+	Models snapshot.Files
 	// ResidencyCheck is the time between two comparisons of the claims of a shard with its device.
 	ResidencyCheck time.Duration
 	// BatchLatency bounds the time of a batch of several entries on the device; 0 means 100 ms.

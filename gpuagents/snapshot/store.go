@@ -33,3 +33,18 @@ type Object interface {
 	// Abort drops the object. After Commit, or a second time, it does nothing.
 	Abort()
 }
+
+// Files opens the objects of a store to read them at any place. Its methods may be called from
+// several goroutines.
+type Files interface {
+	// OpenAt opens an object by its name. An object with another length or SHA-256 is an error, and
+	// one that does not exist an fs.ErrNotExist. The caller closes it.
+	OpenAt(ctx context.Context, name string, bytes int64, sha256 string) (At, error)
+}
+
+// At is an object that is read at any place, by several goroutines. A read behind its end is an
+// io.EOF.
+type At interface {
+	io.ReaderAt
+	io.Closer
+}

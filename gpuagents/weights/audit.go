@@ -16,11 +16,11 @@ import (
 // millisecond of a GPU.
 const auditTime = 10 * time.Millisecond
 
-// Audit compares claims of the models with the device until auditTime is over, or all of them. The
-// next audit continues behind them. It drops a part that is not as claimed, and loads it again;
-// Intact tells the users. checked is the number of compared claims. The error joins a
-// pages.ErrResidency for each part, and errors of its load.
-func (h *Holder) Audit(ctx context.Context, whole bool) (checked int, err error) {
+// Audit compares claims of the models with the device until auditTime is over, or with whole all of
+// them. The next audit continues behind them. It drops a part that is not as claimed, and loads it
+// again; Intact tells the users. checked is the number of compared claims, and violated of the false
+// ones. The error joins a pages.ErrResidency for each of these, and errors of its load.
+func (h *Holder) Audit(ctx context.Context, whole bool) (checked, violated int, err error) {
 	h.mu.Lock()
 	var all []*Model
 	for _, m := range h.models {
@@ -32,38 +32,38 @@ func (h *Holder) Audit(ctx context.Context, whole bool) (checked int, err error)
 	h.mu.Unlock()
 	begin := time.Now()
 	for _, m := range all {
-		n, merr := m.audit(ctx, func() bool { return whole || time.Since(begin) < auditTime })
-		checked += n
+		n, wrong, merr := m.audit(ctx, func() bool { return whole || time.Since(begin) < auditTime })
+		checked, violated = checked+n, violated+wrong
 		err = errors.Join(err, merr, m.Release())
 	}
-	return checked, err
+	return checked, violated, err
 }
 
 // audit compares claims while more reports true, and at least one.
-func (m *held) audit(ctx context.Context, more func() bool) (checked int, err error) {
+func (m *held) audit(ctx context.Context, more func() bool) (checked, violated int, err error) {
 	m.auditing.Lock()
 	defer m.auditing.Unlock()
 	for range m.parts {
 		p := m.parts[m.next]
 		if p.pass < 0 {
 			if checked > 0 && !more() {
-				return checked, err
+				return checked, violated, err
 			}
 			var health device.Health
 			health.CheckClaims(ctx, m.of.dev, []device.Claim{{
 				Name: fmt.Sprintf("model %s: %s", m.ref.Name, p.name), Buffer: p.buffer, Bytes: p.bytes, Sum: p.sum,
 			}})
 			if cerr := context.Cause(ctx); cerr != nil {
-				return checked, errors.Join(err, cerr)
+				return checked, violated, errors.Join(err, cerr)
 			}
 			checked += health.Claims
 			if health.State == device.Failed {
-				m.of.violations.Add(1)
+				violated++
 				m.damaged.Store(true)
 				m.violations.Add(1) // before the bytes are as claimed again
 				err = errors.Join(err, fmt.Errorf("%w: %s", pages.ErrResidency, strings.Join(health.Reasons, "; ")))
 				if rerr := m.reload(ctx, p); rerr != nil {
-					return checked, errors.Join(err, rerr) // the next audit begins with this part
+					return checked, violated, errors.Join(err, rerr) // the next audit begins with this part
 				}
 				m.damaged.Store(false)
 			}
@@ -73,7 +73,7 @@ func (m *held) audit(ctx context.Context, more func() bool) (checked int, err er
 			m.checked.Store(&now)
 		}
 	}
-	return checked, err
+	return checked, violated, err
 }
 
 // reload loads a part again into its place, which its users know.

@@ -59,9 +59,8 @@ type Ref struct {
 
 // Holder holds the models of one device. Its methods may be called from several goroutines.
 type Holder struct {
-	dev        device.Device
-	budget     *pages.Budget
-	violations atomic.Uint64
+	dev    device.Device
+	budget *pages.Budget
 
 	mu     sync.Mutex
 	models map[Ref]*held
@@ -257,6 +256,3 @@ func (h *Holder) Models() (all []Info) {
 	}
 	return all
 }
-
-// Violations returns how many claims were found false.
-func (h *Holder) Violations() uint64 { return h.violations.Load() }

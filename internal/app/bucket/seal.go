@@ -152,21 +152,32 @@ func (s sealed) open(r io.ReadCloser, name string) (io.ReadCloser, error) {
 	switch {
 	case err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, err
-	case n < headLen || string(head[:len(sealMagic)]) != sealMagic: // not encrypted
+	case !isSealed(head[:n]):
 		return &sealedReader{from: r, plain: head[:n], raw: true}, nil
-	case s.ring == nil:
+	}
+	c, err := s.cipher(head, name)
+	if err != nil {
+		return nil, err
+	}
+	return &sealedReader{from: r, name: name, aead: c, in: make([]byte, 0, chunkLen+tagLen+1)}, nil
+}
+
+// isSealed reports whether the first bytes of an object, headLen of them or all, are the head of an
+// encrypted one.
+func isSealed(head []byte) bool {
+	return len(head) == headLen && string(head[:len(sealMagic)]) == sealMagic
+}
+
+// cipher returns the cipher of an object with a head.
+func (s sealed) cipher(head []byte, name string) (cipher.AEAD, error) {
+	if s.ring == nil {
 		return nil, fmt.Errorf("%s: %w: give the key (--key-file)", name, ErrKey)
 	}
 	id := [8]byte(head[len(sealMagic):])
 	for _, key := range append([][]byte{s.ring.Current()}, s.ring.Former()...) {
-		if keyring.ID(key) != id {
-			continue
+		if keyring.ID(key) == id {
+			return aead(key, head[len(sealMagic)+8:], name)
 		}
-		c, err := aead(key, head[len(sealMagic)+8:], name)
-		if err != nil {
-			return nil, err
-		}
-		return &sealedReader{from: r, name: name, aead: c, in: make([]byte, 0, chunkLen+tagLen+1)}, nil
 	}
 	return nil, fmt.Errorf("%s: %w: its key is not in the key file: add it as a further line", name, ErrKey)
 }
