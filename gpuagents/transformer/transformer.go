@@ -11,11 +11,10 @@
 package transformer
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
-	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/weights"
 	"github.com/exoswarm/exoswarm/internal/base/architecture"
 )
 
@@ -26,21 +25,12 @@ var ErrModel = errors.New("model that cannot be computed")
 // context or the pages, or a sampling that is none.
 var ErrRun = errors.New("run that cannot be computed")
 
-// Tensor is a tensor in device memory: Rows of Columns elements, row-major, y = W x. A vector has
-// one row.
-type Tensor struct {
-	Buffer        device.Buffer
-	Offset, Bytes int64 // in the buffer; Offset is a multiple of device.RangeAlign
-	// Type is F32, BF16 or Q8_0 of package quant. Vectors, which are norms, biases and factors of
-	// rotary positions, are F32.
-	Type          string
-	Rows, Columns int
-}
-
-// Weights finds the tensors of a model by their canonical names (package architecture).
+// Weights has the tensors of a model by their canonical names (package architecture). Matrices are
+// F32, BF16 or Q8_0, and vectors F32. If it has the method Pass of weights.Model, each walk over the
+// layers is such a pass.
 type Weights interface {
-	// Tensor returns a tensor of the model, whose memory stays until the machine is closed.
-	Tensor(name string) (Tensor, error)
+	// Tensor returns a tensor of the model, which stays in its place until the machine is closed.
+	Tensor(name string) (weights.Tensor, error)
 }
 
 // Options configure New.
@@ -63,7 +53,7 @@ type Options struct {
 // Run is what a Step does for one agent.
 type Run struct {
 	// Frames has the frame of each page of the agent, from the first one on, at least up to the last
-	// position of Tokens. Two runs of a Step share no frame.
+	// position of Tokens. A frame with positions of Tokens is in no other run of the Step.
 	Frames []uint32
 	// From is the position of the first of Tokens. The positions before it are in the pages.
 	From int
@@ -124,34 +114,11 @@ func PositionBytes(p architecture.Parameters) int64 {
 }
 
 // PageBytes is the number of bytes of a page of positions.
-func PageBytes(p architecture.Parameters, positions int) int64 { return int64(positions) * PositionBytes(p) }
+func PageBytes(p architecture.Parameters, positions int) int64 {
+	return int64(positions) * PositionBytes(p)
+}
 
 // PositionsOf is the number of positions that a page of pageBytes has room for.
-func PositionsOf(p architecture.Parameters, pageBytes int) int { return int(int64(pageBytes) / PositionBytes(p)) }
-
-// Machine computes one model on one device. One goroutine uses it. The caller closes it before the
-// device and the weights.
-type Machine struct {
-	o Options
+func PositionsOf(p architecture.Parameters, pageBytes int) int {
+	return int(int64(pageBytes) / PositionBytes(p))
 }
-
-// New returns a machine. The error is an ErrModel for parameters or tensors that it cannot compute.
-func New(ctx context.Context, dev device.Device, o Options, w Weights) (*Machine, error) {
-	return &Machine{o: o}, nil
-}
-
-// Step reads the tokens of runs into the pages of pool, whose frames have the page size, and draws
-// tokens for the runs that ask for one. out has a place for each run; others are left as they are.
-// When it returns, the work is done. After an error, the positions of the runs are undefined.
-func (m *Machine) Step(ctx context.Context, pool device.Buffer, runs []Run, out []Token) error {
-	return nil
-}
-
-// Last copies the last normalised state of a run of the last Step, Width values, into out.
-func (m *Machine) Last(run int, out []float32) {}
-
-// Logits computes the logits of tokens behind a run of the last Step into out.
-func (m *Machine) Logits(ctx context.Context, run int, tokens []int32, out []float32) error { return nil }
-
-// Close releases the memory of the machine. A second call does nothing.
-func (m *Machine) Close() error { return nil }
