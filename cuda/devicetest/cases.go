@@ -68,6 +68,9 @@ func init() {
 	for _, kernel := range launches.GridKernels() {
 		add(kernel, launches.RandomGrid)
 	}
+	for _, kernel := range launches.LanguageKernels() {
+		add(kernel, launches.RandomLanguage)
+	}
 	for _, kernel := range launches.QuantumKernels() {
 		add(kernel, launches.RandomQuantum)
 	}

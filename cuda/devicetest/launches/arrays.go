@@ -21,8 +21,8 @@ func ArrayKernels() (all []string) {
 	return all
 }
 
-// Arrays is a launch of a kernel of package arrayset, graphset, gridset, quantumset, spaceset or
-// swarmset. What it must leave is what the host device leaves.
+// Arrays is a launch of a kernel of package arrayset, graphset, gridset, languageset, quantumset,
+// spaceset or swarmset. What it must leave is what the host device leaves.
 type Arrays struct {
 	Params []Param
 	// Out marks the parameters that the kernel writes.

@@ -19,6 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels/arrayset"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 	"github.com/exoswarm/exoswarm/cuda/kernels/gridset"
+	"github.com/exoswarm/exoswarm/cuda/kernels/languageset"
 	"github.com/exoswarm/exoswarm/cuda/kernels/quantumset"
 	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
 	"github.com/exoswarm/exoswarm/cuda/kernels/swarmset"
@@ -294,8 +295,8 @@ func (d *Device) cacheKey(src kernels.Source, options []string) string {
 
 func ptx(name string) (text string, ok bool) {
 	for _, of := range []func(string) (string, bool){
-		kernels.PTX, arrayset.PTX, graphset.PTX, gridset.PTX, quantumset.PTX, spaceset.PTX, swarmset.PTX,
-		trainset.PTX,
+		kernels.PTX, arrayset.PTX, graphset.PTX, gridset.PTX, languageset.PTX, quantumset.PTX, spaceset.PTX,
+		swarmset.PTX, trainset.PTX,
 	} {
 		if text, ok = of(name); ok {
 			break

@@ -106,16 +106,14 @@ language_sample(float *logits, unsigned vocabulary, const unsigned *draws, unsig
     const u64 raw_sum = sum_block(&shared, sum);
     const unsigned recents = draw[DRAW_COUNT];
     const float repetition = __uint_as_float(draw[DRAW_REPETITION]);
-    float less = 0.0f;
-    bool first = threadIdx.x < recents;
-    for (unsigned i = 0; first && i < threadIdx.x; i++) first = recent[i] != recent[threadIdx.x];
-    if (threadIdx.x < recents) {
-      const float v = of[recent[threadIdx.x]];
-      shared.raw[threadIdx.x] = v;
-      less = v > 0.0f ? quo(v, repetition) : mul(v, repetition);
-    }
+    for (unsigned i = threadIdx.x; i < recents; i += blockDim.x) shared.raw[i] = of[recent[i]];
     __syncthreads();
-    if (first) of[recent[threadIdx.x]] = less;
+    for (unsigned i = threadIdx.x; i < recents; i += blockDim.x) {
+      bool first = true;
+      for (unsigned k = 0; first && k < i; k++) first = recent[k] != recent[i];
+      const float v = shared.raw[i];
+      if (first) of[recent[i]] = v > 0.0f ? quo(v, repetition) : mul(v, repetition);
+    }
     __syncthreads();
     if (recents > 0) best = most();
     const float temperature = __uint_as_float(draw[DRAW_TEMPERATURE]);

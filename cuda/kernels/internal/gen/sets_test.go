@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels/arrayset"
 	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 	"github.com/exoswarm/exoswarm/cuda/kernels/gridset"
+	"github.com/exoswarm/exoswarm/cuda/kernels/languageset"
 	"github.com/exoswarm/exoswarm/cuda/kernels/quantumset"
 	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
 	"github.com/exoswarm/exoswarm/cuda/kernels/swarmset"
@@ -27,14 +28,15 @@ var sets = map[string]struct {
 	count int
 	ptx   func(name string) (text string, ok bool)
 }{
-	".":          {89 + 2*kernels.QuantumMostQubits, kernels.PTX},
-	"arrayset":   {4*len(arrayset.Elements) + 2 + 2*4 + 1, arrayset.PTX},
-	"graphset":   {17, graphset.PTX},
-	"gridset":    {4, gridset.PTX},
-	"quantumset": {5, quantumset.PTX},
-	"spaceset":   {18, spaceset.PTX},
-	"swarmset":   {2*len(swarmset.Widths) - 1 + 6 + 2*3, swarmset.PTX},
-	"trainset":   {3*5 + 4, trainset.PTX},
+	".":           {89 + 2*kernels.QuantumMostQubits, kernels.PTX},
+	"arrayset":    {4*len(arrayset.Elements) + 2 + 2*4 + 1, arrayset.PTX},
+	"graphset":    {17, graphset.PTX},
+	"gridset":     {4, gridset.PTX},
+	"languageset": {2*3 + 6, languageset.PTX},
+	"quantumset":  {5, quantumset.PTX},
+	"spaceset":    {18, spaceset.PTX},
+	"swarmset":    {2*len(swarmset.Widths) - 1 + 6 + 2*3, swarmset.PTX},
+	"trainset":    {3*5 + 4, trainset.PTX},
 }
 
 func sources(folder string) (all []kernels.Source) {
