@@ -193,3 +193,39 @@ func small(family string) architecture.Parameters {
 }
 
 var families = []string{architecture.Llama, architecture.Mistral, architecture.Qwen2, architecture.Qwen3}
+
+// filled is random for large models: matrices repeat a few values.
+func filled(t testing.TB, p architecture.Parameters, kind string) *model {
+	t.Helper()
+	r := rand.New(rand.NewPCG(17, 18))
+	noise := make([]float32, 1<<16)
+	for i := range noise {
+		noise[i] = float32(r.NormFloat64()) * 0.02
+	}
+	m := &model{p: p, kind: kind, tensors: map[string]tensor{}}
+	pattern := &model{tensors: m.tensors}
+	if err := pattern.set("noise", nil, noise, kind); err != nil {
+		t.Fatal(err)
+	}
+	data := m.tensors["noise"].data
+	for _, of := range p.Tensors() {
+		if len(of.Shape) == 1 {
+			ones := make([]float32, of.Shape[0])
+			for i := range ones {
+				ones[i] = 1
+			}
+			if err := m.set(of.Name, of.Shape, ones, quant.F32); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		elements, bytes, _ := quant.Block(kind)
+		n := of.Shape[0] * of.Shape[1] / elements * bytes
+		whole := make([]byte, 0, n)
+		for int64(len(whole)) < n {
+			whole = append(whole, data[:min(int64(len(data)), n-int64(len(whole)))]...)
+		}
+		m.tensors[of.Name] = tensor{shape: of.Shape, kind: kind, data: whole}
+	}
+	return m
+}
