@@ -1,4 +1,4 @@
-"""Makes oracle.tar.xz: tiny models with random weights and their logits, by transformers.
+"""Makes oracle.tar.gz: tiny models with random weights and their logits, by transformers.
 
 usage: python3 oracle.py FILE
 
@@ -83,7 +83,7 @@ def main():
     with tempfile.TemporaryDirectory() as place:
         for name in MODELS:
             make(name, os.path.join(place, name))
-        with tarfile.open(sys.argv[1], "w:xz", preset=9) as t:
+        with tarfile.open(sys.argv[1], "w:gz") as t:
             for name in MODELS:
                 for file in ("config.json", "model.safetensors", "logits.safetensors", "tokens.json"):
                     t.add(os.path.join(place, name, file), os.path.join(name, file))
