@@ -105,7 +105,7 @@ func (t *Tokenizer) Encode(text string, special bool) ([]int32, error) {
 	}
 	var out []int32
 	m := merger{t: t}
-	first := true // a text begins here
+	first := true
 	for len(text) > 0 {
 		at, id := t.find(text, special)
 		out = m.segment(out, text[:at], first)
@@ -113,7 +113,7 @@ func (t *Tokenizer) Encode(text string, special bool) ([]int32, error) {
 			break
 		}
 		out = append(out, id)
-		first = t.kinds[id] == control
+		first = true // llama.cpp puts a space behind an added token too
 		text = text[at+len(t.pieces[id]):]
 	}
 	return out, nil
