@@ -126,7 +126,7 @@ func (m *held) place(ctx context.Context) error {
 			largest = max(largest, p.bytes)
 		}
 		var err error
-		if m.mover, err = newMover(ctx, m.of, largest, min(2, len(order)-stay)); err != nil {
+		if m.mover, err = newMover(ctx, m.of, largest); err != nil {
 			return err
 		}
 		if m.mover != nil {
@@ -168,12 +168,9 @@ func (m *held) noRoom(bytes int64) error {
 
 // take allocates the buffer of a part. has is false without room.
 func (h *Holder) take(ctx context.Context, p *part) (has bool, err error) {
-	h.mu.Lock()
-	taken := h.taken
-	h.mu.Unlock()
 	if h.budget != nil {
 		whole, _ := h.budget.Size()
-		if taken+p.bytes > whole-whole/pageShare {
+		if h.taken.Load()+p.bytes > whole-whole/pageShare {
 			return false, nil
 		}
 	}
@@ -199,9 +196,7 @@ func (h *Holder) take(ctx context.Context, p *part) (has bool, err error) {
 		}
 		return false, gpubatch.Mark(err)
 	}
-	h.mu.Lock()
-	h.taken += p.bytes
-	h.mu.Unlock()
+	h.taken.Add(p.bytes)
 	return true, nil
 }
 
@@ -226,6 +221,7 @@ func (h *Holder) pin(p *part) (err error) {
 func (h *Holder) freePart(p *part) (err error) {
 	if p.pass < 0 && p.buffer != nil {
 		err = p.buffer.Close()
+		h.taken.Add(-p.bytes)
 	}
 	if p.pinned != nil {
 		err = errors.Join(err, p.pinned.Close())

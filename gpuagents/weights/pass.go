@@ -12,7 +12,7 @@ import (
 // mover has the buffers through which layers pass. One pass uses it at a time.
 type mover struct {
 	of      *Holder
-	buffers []*passing
+	buffers [2]*passing
 	busy    chan struct{} // has an element during a pass
 	loader  *loader       // nil before the first pass
 }
@@ -24,12 +24,12 @@ type passing struct {
 	read device.Event // the work of the layer has read it
 }
 
-// newMover allocates buffers; it returns nil without room.
-func newMover(ctx context.Context, h *Holder, bytes int64, buffers int) (*mover, error) {
+// newMover allocates the buffers, of a number of bytes each. It returns nil without room.
+func newMover(ctx context.Context, h *Holder, bytes int64) (*mover, error) {
 	m := &mover{of: h, busy: make(chan struct{}, 1)}
-	for range buffers {
+	for i := range m.buffers {
 		b := &passing{part: part{bytes: bytes, pass: -1}}
-		m.buffers = append(m.buffers, b)
+		m.buffers[i] = b
 		has, err := h.take(ctx, &b.part)
 		if err != nil || !has {
 			return nil, errors.Join(err, m.close())
@@ -57,6 +57,9 @@ func (m *mover) close() (err error) {
 		err = gpubatch.Mark(m.loader.close())
 	}
 	for _, b := range m.buffers {
+		if b == nil {
+			continue
+		}
 		for _, e := range []device.Event{b.came, b.read} {
 			if e != nil {
 				err = errors.Join(err, gpubatch.Mark(e.Close()))

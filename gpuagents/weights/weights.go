@@ -61,10 +61,10 @@ type Ref struct {
 type Holder struct {
 	dev    device.Device
 	budget *pages.Budget
+	taken  atomic.Int64 // bytes on the device
 
 	mu     sync.Mutex
 	models map[Ref]*held
-	taken  int64 // bytes of the budget on the device
 }
 
 // NewHolder returns a holder of nothing. budget is the memory for the pages on the device; nil: all
