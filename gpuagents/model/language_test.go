@@ -32,6 +32,11 @@ const config = `{"model_type":"llama","architectures":["LlamaForCausalLM"],"hidd
 // values are the tensors of a small model of config, with values that follow from their names.
 func values(t testing.TB) []safetensors.Values {
 	t.Helper()
+	return valuesOf(t, config)
+}
+
+func valuesOf(t testing.TB, config string) []safetensors.Values {
+	t.Helper()
 	p, err := architecture.FromConfig([]byte(config))
 	testkit.NoError(t, "architecture.FromConfig", err)
 	r := rand.New(rand.NewPCG(1, 2))
