@@ -1,17 +1,14 @@
 package gpuagents
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents/model"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
-	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/gpuagents/weights"
 	"github.com/exoswarm/exoswarm/internal/base/retry"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -72,8 +69,8 @@ func (a *Agent) openModel(ref weights.Ref) func(ctx context.Context) (weights.So
 }
 
 // HoldModel has the agent hold a model on each device that works, in addition to what its shards
-// hold, until ReleaseModel or the end of the agent. It returns at once; KeptModels tells the
-// outcome. If the first load fails, the agent does not try again. A *jobs.Error: another digest is
+// hold, until ReleaseModel or the end of the agent. It returns at once; Views.KeptModels tells
+// the outcome. If the first load fails, the agent does not try again. A *jobs.Error: another digest is
 // held under the name.
 func (a *Agent) HoldModel(ctx context.Context, ref weights.Ref) (err error) {
 	done := make(chan struct{})
@@ -129,26 +126,6 @@ func (a *Agent) ReleaseModel(ctx context.Context, name string) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// KeptModels returns the models that the agent was asked to hold, by name.
-func (a *Agent) KeptModels() (all []KeptModel) {
-	a.models.mu.Lock()
-	defer a.models.mu.Unlock()
-	for _, k := range a.models.of {
-		all = append(all, KeptModel{k.ref, k.held, k.err})
-	}
-	slices.SortFunc(all, func(x, y KeptModel) int { return cmp.Compare(x.Name, y.Name) })
-	return all
-}
-
-// Models describes the models on the devices of the agent, which shards hold or HoldModel does.
-func (a *Agent) Models() []pool.Model {
-	all := a.pool.Models()
-	slices.SortFunc(all, func(x, y pool.Model) int {
-		return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.Device, y.Device), cmp.Compare(x.SHA256, y.SHA256))
-	})
-	return all
 }
 
 // CheckModels compares all claims of the models with the devices. The error joins a

@@ -1,10 +1,13 @@
 package gpuagents
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
+	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -40,6 +43,27 @@ func (v Views) PageMap(ctx context.Context, id shard.ID, cells int) (*shard.Page
 // Spans returns the stages of the last batches of all shards that ended after a time. The slice is
 // the caller's.
 func (v Views) Spans(from time.Time) []gpubatch.Span { return v.of.spans.Since(from) }
+
+// Models describes the models on the devices of the agent, which shards hold or HoldModel does, by
+// name and device.
+func (v Views) Models() []pool.Model {
+	all := v.of.pool.Models()
+	slices.SortFunc(all, func(x, y pool.Model) int {
+		return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.Device, y.Device), cmp.Compare(x.SHA256, y.SHA256))
+	})
+	return all
+}
+
+// KeptModels returns the models that the agent was asked to hold, by name.
+func (v Views) KeptModels() (all []KeptModel) {
+	v.of.models.mu.Lock()
+	defer v.of.models.mu.Unlock()
+	for _, k := range v.of.models.of {
+		all = append(all, KeptModel{k.ref, k.held, k.err})
+	}
+	slices.SortFunc(all, func(x, y KeptModel) int { return cmp.Compare(x.Name, y.Name) })
+	return all
+}
 
 func (v Views) openShard(id shard.ID) *shard.OpenShard {
 	v.of.mu.Lock()

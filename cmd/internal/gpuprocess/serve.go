@@ -91,7 +91,7 @@ func serve(cmd *cobra.Command, s *settings) (err error) {
 	if err != nil {
 		return err
 	}
-	snapshots, closeSnapshots, err := openSnapshots(cmd.Context(), s, log)
+	snapshots, modelFiles, closeSnapshots, err := openSnapshots(cmd.Context(), s, log)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,8 @@ func serve(cmd *cobra.Command, s *settings) (err error) {
 	o := gpuagents.Options{
 		Name: process.Name, Device: own[0].Device, Open: own[0].Open, PageMemory: own[0].PageMemory,
 		Shared: own[0].Shared, Others: own[1:], HostPageMemory: inHost, PageAge: s.pageAge, HostPageAge: s.hostPageAge,
-		Prefetch: s.prefetch, Queue: process.Conn.Swarms, Logger: log, Snapshots: snapshots, LeaseTTL: s.leaseTTL,
+		Prefetch: s.prefetch, Queue: process.Conn.Swarms, Logger: log, Snapshots: snapshots, Models: modelFiles,
+		LeaseTTL:    s.leaseTTL,
 		Emissions:   gateway.NewEmissions(process.Conn.Conn),
 		Submissions: gateway.NewRules(process.Conn.Conn),
 		CustomCells: s.customCells, Metrics: counts, Tracing: process.Tracing.Provider(), BatchLatency: s.batchLatency,
@@ -162,6 +163,16 @@ func serve(cmd *cobra.Command, s *settings) (err error) {
 		log.Warn("nobody can look at this agent", "error", err)
 	} else {
 		defer silent()
+	}
+	deaf, err := process.Conn.Telemetry.AnswerModels(process.Name, func(ctx context.Context,
+		c telemetry.ModelChange,
+	) (any, error) {
+		return agentview.Change(ctx, process.Name, seen, serving, c)
+	})
+	if err != nil {
+		log.Warn("nobody can have this agent hold a model", "error", err)
+	} else {
+		defer deaf()
 	}
 	log.Info("gpuagent is ready", "name", process.Name, "nats", process.URL(), "memory", total, "device",
 		strings.Join(names, ","), "model", models(opened), "page_memory", own[0].PageMemory, "host_page_memory", inHost,
@@ -260,19 +271,26 @@ func observeAgent(m *command.Metrics, agent *atomic.Pointer[gpuagents.Agent],
 	return gpuagents.NewMetrics(m)
 }
 
-// openSnapshots opens the place of snapshots, encrypted with the keys of the agent. The store is
-// nil when there is none. The caller calls done after the agent has ended. An address that cannot
+// openSnapshots opens the place of snapshots and models, encrypted with the keys of the agent, and
+// the files of the models in it. Both are nil when there is none. The caller calls done after the agent has ended. An address that cannot
 // be opened is an error of usage. Without keys the snapshots are not encrypted.
-func openSnapshots(ctx context.Context, s *settings, log *slog.Logger) (_ snapshot.Store, done func(), err error) {
+func openSnapshots(ctx context.Context, s *settings, log *slog.Logger) (
+	_ snapshot.Store, models snapshot.Files, done func(), err error,
+) {
 	if s.snapshots == "" {
-		return nil, func() {}, nil
+		return nil, nil, func() {}, nil
 	}
 	b, err := bucket.Open(ctx, s.snapshots)
 	if err != nil {
-		return nil, nil, command.Usage("--snapshots: %v", err)
+		return nil, nil, nil, command.Usage("--snapshots: %v", err)
 	}
-	return bucket.Seal(b, s.keys), func() {
-		if err := b.Close(); err != nil {
+	copies := ""
+	if s.dataDir != "" {
+		copies = filepath.Join(s.dataDir, "models")
+	}
+	files := bucket.NewFiles(b, s.keys, copies)
+	return bucket.Seal(b, s.keys), files, func() {
+		if err := errors.Join(files.Close(), b.Close()); err != nil {
 			log.Warn("closing the place of snapshots", "error", err)
 		}
 	}, nil

@@ -271,7 +271,7 @@ func (p *parts) common(name, url string) []string {
 	}
 }
 
-func snapshotFolder(dir string) string { return filepath.Join(dir, "gpu", "snapshots") }
+func snapshotFolder(dir string) string { return filepath.Join(dir, command.ServedSnapshots) }
 
 func (p *parts) gpuArguments(url, dir string) []string {
 	device, _ := p.cmd.Flags().GetString("device")

@@ -5,6 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -19,26 +25,29 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/gguf"
 	"github.com/exoswarm/exoswarm/internal/base/safetensors"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Models returns exoswarm model. Its commands read and write the place of snapshots, and need no
-// cluster.
+// Models returns exoswarm model. Its commands read and write the place of snapshots. They ask the
+// GPU agents of a cluster about the models that they hold if one is named.
 func Models() *cobra.Command {
-	verb := func(use, short, long string, do func(cmd *cobra.Command, b bucket.Bucket, names []string) error) cli.Verb {
+	verb := func(
+		use, short, long string, do func(cmd *cobra.Command, b bucket.Bucket, c *natsq.Conn, names []string) error,
+	) cli.Verb {
 		return cli.Verb{
 			Use: use, Short: short, Long: short + ".\n\n" + long, Lists: true, Flags: modelPlace,
-			Do: cli.Here(func(cmd *cobra.Command, args []string) (err error) {
+			Do: cli.Link(func(cmd *cobra.Command, args []string) (err error) {
 				b, err := openModels(cmd)
 				if err != nil {
 					return err
 				}
 				defer func() { err = errors.Join(err, b.Close()) }()
-				return do(cmd, b, args)
+				return withCluster(cmd, func(c *natsq.Conn) error { return do(cmd, b, c, args) })
 			}),
 		}
 	}
-	load := verb("load NAME --file FILE|FOLDER", "Store trained weights, or a language model, as a model",
+	load := verb("load NAME [--file FILE|FOLDER]", "Store trained weights, or a language model, as a model",
 		`A FILE of safetensors, of at most 160 MiB, is the weights of a gru. A specification names the model
 (cell: {kind: gru, model: NAME}), and exoswarm swarm adopt changes a swarm to it.
 
@@ -47,12 +56,19 @@ model.safetensors.index.json, is a language model of the families llama, mistral
 types F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K are read. tokenizer.json and tokenizer_config.json of
 the folder are stored with it. Nothing in a file is executed.
 
-A model never changes: a name is taken once. The digest, the SHA-256 of the manifest, pins it.`, modelLoad)
+A model never changes: a name is taken once. The digest, the SHA-256 of the manifest, pins it.
+
+With --nats, or beside exoswarm serve in this folder, all GPU agents of the cluster also hold the
+language model in the memory of their devices, until exoswarm model unload or the end of the agent
+process. Without --file a model that is stored is held. The command waits until it is.`, modelLoad)
 	load.Flags = func(f *pflag.FlagSet) {
 		modelPlace(f)
-		f.String("file", "", "file of safetensors or GGUF, or folder of a language model (required)")
+		f.String("file", "", "file of safetensors or GGUF, or folder of a language model")
 		f.String("licence", "", "licence of a language model, such as Apache-2.0; as the GGUF file says if empty")
 		f.String("source", "", "where a language model is from; as the GGUF file says if empty")
+		f.Bool("exact", true, "have agents hold all tensors as F32, as swarms with exact: true do; else BF16 and Q8_0 "+
+			"stay as they are")
+		f.Duration("timeout", 10*time.Minute, "longest wait for the agents; they load further")
 	}
 	remove := verb("delete NAME", "Delete a model",
 		`Keep a model as long as a swarm has its weights: an agent process reads it when it starts to serve
@@ -66,11 +82,15 @@ the swarm.`, modelDelete)
 		Use: "model", Short: "Keep trained weights as named models, for swarms",
 		Verbs: []cli.Verb{
 			load,
-			verb("list", "List the models", "A model that cannot be read is an item with an error.", modelList),
+			verb("list", "List the models", "A model that cannot be read is an item with an error. HELD has the devices "+
+				"that hold the model, of a\ncluster that --nats names.", modelList),
 			verb("info NAME", "Show the tensors of a model, their types and shapes",
-				"A summary has the parameters and the files. It reads the manifest alone.", modelInfo),
+				"A summary has the parameters, the files, and what each device of the cluster holds. It reads the\nmanifest "+
+					"alone.", modelInfo),
 			verb("verify [NAME...]", "Read the files of the named models, or of all, and compare their checksums",
-				"It decodes the tensors of language models. It fails in the end if one is damaged.", modelVerify),
+				"It decodes the tensors of language models. With --nats the GPU agents of the cluster compare what\nthey hold "+
+					"with its claims too. It fails in the end if one is damaged.", modelVerify),
+			unloadVerb,
 			remove,
 		},
 	}.Command()
@@ -79,13 +99,16 @@ the swarm.`, modelDelete)
 // modelPlace adds the flags of the place of models.
 func modelPlace(f *pflag.FlagSet) {
 	f.String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX of the models and snapshots, as for "+
-		"gpuagent --snapshots (required)")
+		"gpuagent --snapshots; empty: of exoswarm serve in this folder")
 	keyFileFlag(f)
 }
 
 // openModels opens the place of --snapshots. The caller closes it.
 func openModels(cmd *cobra.Command) (bucket.Bucket, error) {
 	place, _ := cmd.Flags().GetString("snapshots")
+	if dir := command.ServedFolder(); place == "" && dir != "" {
+		place = filepath.Join(dir, command.ServedSnapshots)
+	}
 	if place == "" {
 		return nil, command.Usage("--snapshots is missing: name the place of the models, as the GPU agents have it")
 	}
@@ -105,15 +128,17 @@ type modelItem struct {
 	Tokenizer  string                   `json:"tokenizer,omitempty"`
 	Licence    string                   `json:"licence,omitempty"`
 	Source     string                   `json:"source,omitempty"`
+
+	Held []heldItem `json:"held,omitempty"`
 }
 
 var modelTable = cli.Table[modelItem]{
-	Columns: []string{"MODEL", "TENSORS", "BYTES", "DIGEST", "ERROR"},
+	Columns: []string{"MODEL", "TENSORS", "BYTES", "DIGEST", "HELD", "ERROR"},
 	Row: func(m modelItem) []any {
 		if m.Error != "" {
-			return []any{m.Name, "", "", "", m.Error}
+			return []any{m.Name, "", "", "", heldText(m.Held), m.Error}
 		}
-		return []any{m.Name, m.Tensors, command.Size(m.Bytes), m.SHA256, ""}
+		return []any{m.Name, m.Tensors, command.Size(m.Bytes), m.SHA256, heldText(m.Held), ""}
 	},
 }
 
@@ -124,60 +149,81 @@ func itemOf(m *model.Manifest, digest string) modelItem {
 	}
 }
 
-// modelLoad stores the file or the folder of --file as a model, and prints it. The same content
-// under the same name changes nothing.
+// modelLoad stores the file or the folder of --file as a model, has the agents of a cluster hold it,
+// and prints it. The same content under the same name changes nothing.
 //
 // Fields: name, tensors (their number), bytes, and sha256 of the manifest; of a language model also
-// parameters, tokenizer (the file that has it), licence and source.
-func modelLoad(cmd *cobra.Command, b bucket.Bucket, names []string) (err error) {
+// parameters, tokenizer (the file that has it), licence and source, and held, a heldItem for each
+// device.
+func modelLoad(cmd *cobra.Command, b bucket.Bucket, c *natsq.Conn, names []string) (err error) {
 	file, _ := cmd.Flags().GetString("file")
-	if file == "" {
+	if file == "" && c == nil {
 		return command.Usage("model load: --file is missing: name a file of safetensors or GGUF, or the folder of a " +
 			"language model")
 	}
 	if err := jobs.CheckID("model", names[0]); err != nil {
 		return command.Usage("model load: %v", err)
 	}
+	var m *model.Manifest
+	var digest string
+	if file == "" {
+		m, digest, err = model.ReadManifest(cmd.Context(), b, names[0])
+	} else {
+		m, digest, err = storeModel(cmd, b, names[0], file)
+	}
+	if err != nil {
+		return err
+	}
+	item := itemOf(m, digest)
+	if c != nil && m.Parameters != nil {
+		item.Held, err = holdModel(cmd, c, swarms.ModelRef{Name: m.Name, SHA256: digest})
+	}
+	return errors.Join(modelTable.Print(cmd, item), err)
+}
+
+// storeModel stores the file or folder of --file.
+func storeModel(
+	cmd *cobra.Command, b bucket.Bucket, name, file string,
+) (m *model.Manifest, digest string, err error) {
 	var about model.About
 	about.Licence, _ = cmd.Flags().GetString("licence")
 	about.Source, _ = cmd.Flags().GetString("source")
 	files, err := openParts(file)
 	defer func() { err = errors.Join(err, files.Close()) }()
 	if err != nil {
-		return err
+		return nil, "", err
 	}
-	var m *model.Manifest
-	var digest string
 	if files.cell {
 		var data []byte
 		if data, err = io.ReadAll(io.LimitReader(files.open[0], model.MaxBytes+1)); err != nil {
-			return fmt.Errorf("read %s: %w", file, err)
+			return nil, "", fmt.Errorf("read %s: %w", file, err)
 		}
 		if about != (model.About{}) {
-			return command.Usage("--licence and --source: the weights of a gru have neither")
+			return nil, "", command.Usage("--licence and --source: the weights of a gru have neither")
 		}
-		m, digest, err = model.Save(cmd.Context(), b, names[0], data)
+		m, digest, err = model.Save(cmd.Context(), b, name, data)
 	} else {
-		m, digest, err = model.Load(cmd.Context(), b, names[0], files.parts, about)
+		m, digest, err = model.Load(cmd.Context(), b, name, files.parts, about)
 	}
 	for _, class := range []error{
 		safetensors.ErrFormat, gguf.ErrFormat, architecture.ErrArchitecture, model.ErrFiles, model.ErrTooLarge,
 		model.ErrExists,
 	} {
 		if errors.Is(err, class) {
-			return command.Usage("--file %s: %v", file, err)
+			return nil, "", command.Usage("--file %s: %v", file, err)
 		}
 	}
-	if err != nil {
-		return err
-	}
-	return modelTable.Print(cmd, itemOf(m, digest))
+	return m, digest, err
 }
 
 // modelList prints the complete models by name, one item for each. A manifest that cannot be read
 // is an item with an error.
-func modelList(cmd *cobra.Command, b bucket.Bucket, _ []string) error {
+func modelList(cmd *cobra.Command, b bucket.Bucket, c *natsq.Conn, _ []string) error {
 	names, err := model.Names(cmd.Context(), b)
+	if err != nil {
+		return err
+	}
+	held, err := heldModels(cmd, c)
 	if err != nil {
 		return err
 	}
@@ -193,7 +239,7 @@ func modelList(cmd *cobra.Command, b bucket.Bucket, _ []string) error {
 			default:
 				item = itemOf(m, digest)
 			}
-			if !fn(item) {
+			if item.Held = held[name]; !fn(item) {
 				break
 			}
 		}
@@ -210,11 +256,16 @@ var tensorTable = cli.Table[model.Tensor]{
 //
 // Fields of a tensor: name, dtype, shape, and file, the index of its file, which is left out if it
 // is 0.
-func modelInfo(cmd *cobra.Command, b bucket.Bucket, names []string) error {
+func modelInfo(cmd *cobra.Command, b bucket.Bucket, c *natsq.Conn, names []string) error {
 	m, digest, err := model.ReadManifest(cmd.Context(), b, names[0])
 	if err != nil {
 		return err
 	}
+	held, err := heldModels(cmd, c)
+	if err != nil {
+		return err
+	}
+	defer printHeld(cmd, held[names[0]])
 	if err := tensorTable.Print(cmd, m.Tensors...); err != nil {
 		return err
 	}
@@ -239,7 +290,7 @@ func modelInfo(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 
 // modelVerify reads the files of the named models, or of all, and prints an item for each. It fails
 // in the end when one is damaged or missing.
-func modelVerify(cmd *cobra.Command, b bucket.Bucket, names []string) error {
+func modelVerify(cmd *cobra.Command, b bucket.Bucket, c *natsq.Conn, names []string) error {
 	named := len(names) > 0
 	if !named {
 		var err error
@@ -273,11 +324,11 @@ func modelVerify(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 		}
 		return nil
 	})
-	return errors.Join(append(bad, err)...)
+	return errors.Join(append(bad, err, checkClaims(cmd, c))...)
 }
 
 // modelDelete removes a model after a confirmation, or without one with --yes.
-func modelDelete(cmd *cobra.Command, b bucket.Bucket, names []string) error {
+func modelDelete(cmd *cobra.Command, b bucket.Bucket, _ *natsq.Conn, names []string) error {
 	if err := jobs.CheckID("model", names[0]); err != nil {
 		return command.Usage("model delete: %v", err)
 	}
@@ -380,5 +431,104 @@ func swarmAdopt(cmd *cobra.Command, s *swarmclient.Swarm) error {
 		return err
 	}
 	cmd.PrintErrf("swarm %s has the weights of model %s, digest %s\n", s.ID(), ref.Name, ref.SHA256)
+	return nil
+}
+
+// modelFiles are the open files of a model to load. The caller closes them, also after an error.
+type modelFiles struct {
+	open  []*os.File
+	parts []model.Part // of a language model
+	cell  bool         // the one file is the weights of a cell
+}
+
+// Close closes the files.
+func (m *modelFiles) Close() (err error) {
+	for _, f := range m.open {
+		err = errors.Join(err, f.Close())
+	}
+	return err
+}
+
+// openParts opens the file of a model, or the files of a folder that a language model has. A file
+// of GGUF is known by its first bytes.
+func openParts(name string) (*modelFiles, error) {
+	m := &modelFiles{}
+	f, err := os.Open(name)
+	if err != nil {
+		return m, command.Usage("--file: %v", err)
+	}
+	m.open = append(m.open, f)
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return m, fmt.Errorf("--file: %w", err)
+	case info.IsDir():
+		return m, m.folder(name)
+	}
+	head := make([]byte, 4)
+	if n, _ := f.ReadAt(head, 0); info.Mode().IsRegular() && string(head[:n]) == "GGUF" {
+		m.parts = []model.Part{{Name: model.GGUFName, Bytes: info.Size(), From: f}}
+		return m, nil
+	}
+	m.cell = true
+	return m, nil
+}
+
+// folder opens the files of a language model in a folder. Links out of it are followed: caches of
+// downloads have them.
+func (m *modelFiles) folder(name string) error {
+	dir := os.DirFS(name)
+	for _, of := range []string{model.ConfigName, model.TokenizerName, model.TemplateName} {
+		if err := m.add(dir, of); err != nil && (of == model.ConfigName || !errors.Is(err, fs.ErrNotExist)) {
+			return command.Usage("--file %s: %v: the folder of a language model has %s, and model.safetensors or %s; "+
+				"of GGUF name the file", name, err, model.ConfigName, safetensors.IndexName)
+		}
+	}
+	files := []string{model.OneName}
+	switch err := m.add(dir, safetensors.IndexName); {
+	case err == nil:
+		p := m.parts[len(m.parts)-1]
+		data, err := io.ReadAll(io.NewSectionReader(p.From, 0, min(p.Bytes, model.MaxBytes)))
+		if err != nil {
+			return fmt.Errorf("--file %s: %w", name, err)
+		}
+		of, err := safetensors.ParseIndex(data)
+		if err != nil {
+			return command.Usage("--file %s: %v", name, err)
+		}
+		files = slices.Compact(slices.Sorted(maps.Values(of)))
+	case !errors.Is(err, fs.ErrNotExist):
+		return command.Usage("--file %s: %v", name, err)
+	}
+	for _, of := range files {
+		if err := m.add(dir, of); err != nil {
+			return command.Usage("--file %s: %v: convert other weights to safetensors first", name, err)
+		}
+	}
+	return nil
+}
+
+// add opens a file of a folder. It must be a regular file: a pipe would hold the command up.
+func (m *modelFiles) add(dir fs.FS, name string) error {
+	info, err := fs.Stat(dir, name)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is no regular file", name)
+	}
+	in, err := dir.Open(name)
+	if err != nil {
+		return err
+	}
+	f, is := in.(*os.File)
+	if !is {
+		return errors.Join(fmt.Errorf("%s is no file of this machine", name), in.Close())
+	}
+	m.open = append(m.open, f)
+	if info, err = f.Stat(); err != nil {
+		return err
+	}
+	m.parts = append(m.parts, model.Part{Name: name, Bytes: info.Size(), From: f})
 	return nil
 }

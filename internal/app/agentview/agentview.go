@@ -9,11 +9,16 @@ import (
 	"math/bits"
 	"time"
 
+	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
+	"github.com/exoswarm/exoswarm/gpuagents/weights"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // maxTimeline is the length of a timeline in seconds.
@@ -24,15 +29,86 @@ type Agent interface {
 	Picture(ctx context.Context, id shard.ID, variable string, cells int) (*raster.Picture, error)
 	PageMap(ctx context.Context, id shard.ID, cells int) (*shard.PageMap, error)
 	Spans(since time.Time) []gpubatch.Span
+	Models() []pool.Model
+	KeptModels() []gpuagents.KeptModel
 }
 
-// Answer answers a question to the agent of a name: with a *telemetry.Picture, a *telemetry.PageMap
-// or a *telemetry.Timeline. It does not wake parked shards, and moves no page. A question that is
+// Models changes which models a GPU agent holds. *gpuagents.Agent implements it.
+type Models interface {
+	HoldModel(ctx context.Context, ref weights.Ref) error
+	ReleaseModel(ctx context.Context, name string) error
+	CheckModels(ctx context.Context) error
+}
+
+// Change does what a request about a model asks of an agent, and answers with its models as they are
+// then. A request that is wrong is a *jobs.Error. A violation of a claim is one of
+// jobs.CodeDevice.
+func Change(ctx context.Context, name string, a Agent, m Models, c telemetry.ModelChange) (any, error) {
+	ref := weights.Ref{ModelRef: swarms.ModelRef{Name: c.Name, SHA256: c.SHA256}, Exact: c.Exact}
+	var err error
+	switch c.Do {
+	case telemetry.HoldModel:
+		if err = ref.Validate(); err != nil {
+			return nil, jobs.Errorf(jobs.CodeInvalid, "%v", err)
+		}
+		err = m.HoldModel(ctx, ref)
+	case telemetry.ReleaseModel:
+		err = m.ReleaseModel(ctx, c.Name)
+	case telemetry.CheckModels:
+		if err = m.CheckModels(ctx); errors.Is(err, pages.ErrResidency) {
+			err = jobs.Errorf(jobs.CodeDevice, "%v", err)
+		}
+	default:
+		err = jobs.Errorf(jobs.CodeInvalid, "%q of a model: there are hold, release and check", c.Do)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return models(name, a), nil
+}
+
+// models describes the models of an agent: on each device, and what it was asked for and does not
+// hold.
+func models(name string, a Agent) *telemetry.Models {
+	out := &telemetry.Models{Agent: name, At: time.Now(), Models: []telemetry.HeldModel{}}
+	asked, held := map[weights.Ref]bool{}, map[weights.Ref]bool{}
+	kept := a.KeptModels()
+	for _, k := range kept {
+		asked[k.Ref] = true
+	}
+	for _, m := range a.Models() {
+		held[m.Ref] = true
+		one := telemetry.HeldModel{
+			Name: m.Name, SHA256: m.SHA256, Exact: m.Exact, Device: m.Device, State: telemetry.ModelHeld,
+			Asked: asked[m.Ref], Users: m.Users, DeviceBytes: m.Info.Device, PinnedBytes: m.Pinned, FileBytes: m.File,
+			Layers: m.Layers, Passing: m.Passing, Step: m.Step.Nanoseconds(), Claims: m.Claims,
+		}
+		if !m.Checked.IsZero() {
+			one.Checked = &m.Checked
+		}
+		out.Models = append(out.Models, one)
+	}
+	for _, k := range kept {
+		one := telemetry.HeldModel{
+			Name: k.Name, SHA256: k.SHA256, Exact: k.Exact, State: telemetry.ModelLoading, Asked: true,
+		}
+		if k.Err != nil {
+			one.State, one.Error = telemetry.ModelFailed, k.Err.Error()
+		} else if k.Held && held[k.Ref] {
+			continue
+		}
+		out.Models = append(out.Models, one)
+	}
+	return out
+}
+
+// Answer answers a question to the agent of a name: with a *telemetry.Picture, a *telemetry.PageMap,
+// a *telemetry.Timeline or a *telemetry.Models. It does not wake parked shards, and moves no page. A question that is
 // wrong is a *jobs.Error, a shard that the agent does not serve jobs.ErrNotFound, and one that was
 // looked at a moment ago jobs.ErrUnavailable.
 func Answer(ctx context.Context, name string, a Agent, v telemetry.View) (any, error) {
 	id := shard.ID{Swarm: v.Swarm, Shard: v.Shard}
-	if v.What != telemetry.ViewTimeline && (v.Cells < 1 || v.Cells > raster.MaxCells) {
+	if v.What != telemetry.ViewTimeline && v.What != telemetry.ViewModels && (v.Cells < 1 || v.Cells > raster.MaxCells) {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "a view of %d cells: use 1 to %d", v.Cells, raster.MaxCells)
 	}
 	switch v.What {
@@ -51,8 +127,10 @@ func Answer(ctx context.Context, name string, a Agent, v telemetry.View) (any, e
 	case telemetry.ViewTimeline:
 		seconds := min(max(v.Seconds, 1), maxTimeline)
 		return spans(name, a.Spans(time.Now().Add(-time.Duration(seconds)*time.Second))), nil
+	case telemetry.ViewModels:
+		return models(name, a), nil
 	}
-	return nil, jobs.Errorf(jobs.CodeInvalid, "a view of %q: there are picture, pages and timeline", v.What)
+	return nil, jobs.Errorf(jobs.CodeInvalid, "a view of %q: there are picture, pages, timeline and models", v.What)
 }
 
 // viewError gives the error of a view the class that the asker understands.

@@ -81,6 +81,8 @@ const (
 	addressFile = "addresses.json"
 	// ServeFolder is the default data folder of exoswarm serve.
 	ServeFolder = "exoswarm-data"
+	// ServedSnapshots is the place of the snapshots and models of exoswarm serve below its data folder.
+	ServedSnapshots = "gpu/snapshots"
 )
 
 // Write writes the addresses into a data folder. The caller calls remove at the end of the process.
@@ -96,11 +98,31 @@ func (a Addresses) Write(dir string) (remove func(), err error) {
 	return func() { _ = os.Remove(path) }, nil
 }
 
+// NamesServer reports whether the flags of NATSFlags name a server, or exoswarm serve runs in this
+// folder.
+func NamesServer(cmd *cobra.Command) bool {
+	url, _ := cmd.Flags().GetString("nats")
+	context, _ := cmd.Flags().GetString("nats-context")
+	return url != "" || context != "" || ServedFolder() != ""
+}
+
+// ServedFolder returns the data folder of exoswarm serve that servedHere finds; empty: there is none.
+func ServedFolder() string {
+	dir, _ := servedBy()
+	return dir
+}
+
 // servedHere returns the URL of the NATS server of exoswarm serve whose data folder is
 // EXOSWARM_DATA_DIR, ./exoswarm-data or the present folder. Without one it returns the URL with the
 // default port. A process that was killed leaves its file, so the address must answer.
 func servedHere() string {
-	const usual = "nats://127.0.0.1:4222"
+	if _, url := servedBy(); url != "" {
+		return url
+	}
+	return "nats://127.0.0.1:4222"
+}
+
+func servedBy() (dir, url string) {
 	for _, dir := range []string{os.Getenv("EXOSWARM_DATA_DIR"), ServeFolder, "."} {
 		var a Addresses
 		data, err := os.ReadFile(filepath.Join(dir, addressFile))
@@ -112,9 +134,9 @@ func servedHere() string {
 			continue
 		}
 		_ = c.Close()
-		return a.NATS
+		return dir, a.NATS
 	}
-	return usual
+	return "", ""
 }
 
 // connectEvery is how often an agent that starts before its server tries again.

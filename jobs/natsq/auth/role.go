@@ -178,7 +178,7 @@ func Roles() []Role {
 			each("$JS.API.CONSUMER.DELETE.%s.*", append(levelsGPU[:len(levelsGPU):len(levelsGPU)], "EXO_JOBS_GPU"))),
 		Subscribe: []string{
 			inbox, "exo.wake.gpu.>", "exo.running.gpu", "exo.agent.drain.*", "exo.agent.debug.*",
-			"exo.agent.telemetry", "exo.agent.view.*", elections,
+			"exo.agent.telemetry", "exo.agent.view.*", "exo.agent.model.*", elections,
 		},
 		Answers: true,
 	}, {

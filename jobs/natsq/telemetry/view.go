@@ -26,6 +26,7 @@ const (
 	ViewPicture  = "picture"  // a variable of the agents of a shard: Picture
 	ViewPages    = "pages"    // where the pages of a shard are: PageMap
 	ViewTimeline = "timeline" // the stages of the last batches: Timeline
+	ViewModels   = "models"   // the language models that the agent holds: Models
 )
 
 // States of a cell of a picture: whether its agents are on the device.
@@ -156,13 +157,20 @@ const (
 func (t *Telemetry) AnswerView(agent string, view func(ctx context.Context, v View) (any, error)) (stop func(),
 	err error,
 ) {
+	return answer(t, viewPrefix, agent, viewPatience, view)
+}
+
+// answer answers questions to an agent on the subject of a prefix, as AnswerView does.
+func answer[Q any](
+	t *Telemetry, prefix, agent string, patience time.Duration, of func(ctx context.Context, q Q) (any, error),
+) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	limit := int(t.conn.NC.MaxPayload()) - headroom
 	var making sync.WaitGroup
 	free := make(chan struct{}, maxViews)
-	sub, err := t.conn.NC.Subscribe(viewPrefix+AgentKey(agent), func(m *nats.Msg) {
-		var v View
-		if json.Unmarshal(m.Data, &v) != nil || m.Reply == "" {
+	sub, err := t.conn.NC.Subscribe(prefix+AgentKey(agent), func(m *nats.Msg) {
+		var q Q
+		if json.Unmarshal(m.Data, &q) != nil || m.Reply == "" {
 			return
 		}
 		select {
@@ -173,9 +181,9 @@ func (t *Telemetry) AnswerView(agent string, view func(ctx context.Context, v Vi
 		}
 		making.Go(func() {
 			defer func() { <-free }()
-			ctx, cancel := context.WithTimeout(ctx, viewPatience)
+			ctx, cancel := context.WithTimeout(ctx, patience)
 			defer cancel()
-			got, err := view(ctx, v)
+			got, err := of(ctx, q)
 			data, err := pack(got, err, limit)
 			if err != nil {
 				refuse(m, err)
@@ -188,7 +196,7 @@ func (t *Telemetry) AnswerView(agent string, view func(ctx context.Context, v Vi
 	})
 	if err != nil {
 		cancel()
-		return nil, fmt.Errorf("answer views of agent %s: %w", agent, err)
+		return nil, fmt.Errorf("answer questions to agent %s: %w", agent, err)
 	}
 	t.settle()
 	return func() {
@@ -249,14 +257,19 @@ func (t *Telemetry) Listens(ctx context.Context, agent string) bool {
 // *jobs.Error of CodeInvalid for a question that it does not understand.
 func (t *Telemetry) AskView(ctx context.Context, agent string, v View, to any) error {
 	v.Version = jobs.Version
-	what := fmt.Sprintf("ask agent %s for a view: %s", agent, v.What)
-	data, err := json.Marshal(v)
+	return t.ask(ctx, fmt.Sprintf("ask agent %s for a view: %s", agent, v.What), viewPrefix+AgentKey(agent),
+		2*viewPatience, v, to)
+}
+
+// ask asks a question that answer answers. what begins errors.
+func (t *Telemetry) ask(ctx context.Context, what, subject string, patience time.Duration, question, to any) error {
+	data, err := json.Marshal(question)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*viewPatience)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	request := &nats.Msg{Subject: viewPrefix + AgentKey(agent), Data: data}
+	request := &nats.Msg{Subject: subject, Data: data}
 	m, err := t.conn.NC.RequestMsgWithContext(ctx, request)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
