@@ -77,8 +77,11 @@ func TestOpen(t *testing.T) {
 	testkit.NoError(t, "os.ReadFile", err)
 	data[len(data)-1] ^= 1
 	testkit.NoError(t, "os.WriteFile", os.WriteFile(file, data, 0o600))
-	if _, err := model.Open(ctx, store, files, refs["several"]); !errors.Is(err, bucket.ErrChanged) {
-		t.Errorf("Open of a changed file: %v, want a bucket.ErrChanged", err)
+	if _, err := weights.NewHolder(d, nil).Hold(ctx, weights.Ref{ModelRef: refs["several"]},
+		func(ctx context.Context) (weights.Source, error) {
+			return model.Open(ctx, store, files, refs["several"])
+		}); !errors.Is(err, bucket.ErrChanged) {
+		t.Errorf("Hold of a changed file: %v, want a bucket.ErrChanged", err)
 	}
 	testkit.NoError(t, "os.Remove", os.Remove(file))
 	if _, err := model.Open(ctx, store, files, refs["several"]); !errors.Is(err, model.ErrCorrupt) ||

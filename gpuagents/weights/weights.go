@@ -139,8 +139,9 @@ func (h *Holder) Hold(ctx context.Context, ref Ref, open func(ctx context.Contex
 
 // first loads the model for its first user.
 func (m *held) first(ctx context.Context, open func(ctx context.Context) (Source, error)) (*Model, error) {
-	var err error
-	if m.src, err = open(ctx); err == nil {
+	src, err := open(ctx)
+	if err == nil {
+		m.src = src
 		err = m.load(ctx)
 	}
 	m.of.mu.Lock()
