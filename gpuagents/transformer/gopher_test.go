@@ -53,8 +53,8 @@ func gopher(t *testing.T) (*model, *tokenizer.Tokenizer) {
 	return m, words
 }
 
-// TestGopher: a model that was trained elsewhere, whose pairs of rotary positions are those of GGUF,
-// expects the text of a Go program, and its float64 twin as much.
+// TestGopher: a model that was trained elsewhere, whose pairs of rotary positions are those of
+// GGUF, expects the text of a Go program, and its float64 twin as much.
 func TestGopher(t *testing.T) {
 	of, words := gopher(t)
 	const text = `// Copyright 2009 The Go Authors. All rights reserved.

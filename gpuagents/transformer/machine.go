@@ -38,15 +38,16 @@ type Machine struct {
 	p       *architecture.Parameters
 	weights Weights
 	kernels map[string]device.Kernel
-	// blocks is the maximum of blocks of a launch. On the host device a block prepares its work, so that
-	// few of them are faster.
+	// blocks is the maximum of blocks of a launch. On the host device a block prepares its work, so
+	// that few of them are faster.
 	blocks int
 
 	layers                    []layer
 	embedding, head, lastNorm weights.Tensor
 
 	turns device.Buffer
-	// Rows of a chunk: states, normed states, queries, keys, values, attention, and the gated layer.
+	// Rows of a chunk: states, normed states, queries, keys, values, attention, and the gated
+	// layer.
 	x, h, q, k, v, a, gate, up device.Buffer
 	parts                      device.Buffer
 	partBytes                  int64
@@ -127,9 +128,15 @@ func (m *Machine) open(ctx context.Context) (err error) {
 		b *device.Buffer
 		n int64
 	}{
-		{&m.x, 4 * chunk * int64(p.Width)}, {&m.h, 4 * chunk * int64(p.Width)}, {&m.q, 4 * chunk * heads},
-		{&m.k, 4 * chunk * kv}, {&m.v, 4 * chunk * kv}, {&m.a, 4 * chunk * heads},
-		{&m.gate, 4 * chunk * int64(p.Inner)}, {&m.up, 4 * chunk * int64(p.Inner)}, {&m.parts, m.partBytes},
+		{&m.x, 4 * chunk * int64(p.Width)},
+		{&m.h, 4 * chunk * int64(p.Width)},
+		{&m.q, 4 * chunk * heads},
+		{&m.k, 4 * chunk * kv},
+		{&m.v, 4 * chunk * kv},
+		{&m.a, 4 * chunk * heads},
+		{&m.gate, 4 * chunk * int64(p.Inner)},
+		{&m.up, 4 * chunk * int64(p.Inner)},
+		{&m.parts, m.partBytes},
 		{&m.turns, 4 * int64(m.o.Context) * int64(p.HeadWidth)},
 	} {
 		if *of.b, err = m.dev.Alloc(of.n, purpose); err != nil {
@@ -227,8 +234,8 @@ func (m *Machine) vector(name string, n int) (weights.Tensor, error) {
 
 func check(t weights.Tensor, name string, rows, columns int, bytes int64, fits bool) error {
 	if t.Rows != rows || t.Columns != columns || t.Bytes != bytes || !fits || t.Offset%device.RangeAlign != 0 {
-		return fmt.Errorf("%w: tensor %s has %d x %d elements of type %.100s in %d bytes at %d, want %d x %d in %d bytes",
-			ErrModel, name, t.Rows, t.Columns, t.Type, t.Bytes, t.Offset, rows, columns, bytes)
+		return fmt.Errorf("%w: tensor %s has %d x %d elements of type %.100s in %d bytes at %d, want %d x %d in "+
+			"%d bytes", ErrModel, name, t.Rows, t.Columns, t.Type, t.Bytes, t.Offset, rows, columns, bytes)
 	}
 	return nil
 }
@@ -270,7 +277,8 @@ func (m *Machine) growHost(b *device.HostBuffer, n int64) (err error) {
 	return nil
 }
 
-// Close waits for work under way and releases the memory of the machine. A second call does nothing.
+// Close waits for work under way and releases the memory of the machine. A second call does
+// nothing.
 func (m *Machine) Close() (err error) {
 	if m.stream != nil {
 		err = m.stream.Close()

@@ -114,7 +114,8 @@ func (d *onDevice) Tensor(name string) (weights.Tensor, error) {
 		return weights.Tensor{}, fmt.Errorf("%w: %s", weights.ErrTensor, name)
 	}
 	t := weights.Tensor{
-		Buffer: d.buffer, Offset: d.at[name], Bytes: int64(len(of.data)), Type: of.kind, Rows: 1, Columns: int(of.shape[0]),
+		Buffer: d.buffer, Offset: d.at[name], Bytes: int64(len(of.data)), Type: of.kind, Rows: 1,
+		Columns: int(of.shape[0]),
 	}
 	if len(of.shape) > 1 {
 		t.Rows, t.Columns = int(of.shape[0]), int(of.shape[1])
@@ -172,8 +173,8 @@ func machine(t testing.TB, dev device.Device, m *model, o Options) *Machine {
 // small are parameters of a family that tests compute in milliseconds.
 func small(family string) architecture.Parameters {
 	p := architecture.Parameters{
-		Family: family, Layers: 2, Width: 64, Inner: 96, Heads: 4, KVHeads: 2, HeadWidth: 16, Vocabulary: 96, Context: 1024,
-		Epsilon: 1e-5, Rope: architecture.Rope{Theta: 10000},
+		Family: family, Layers: 2, Width: 64, Inner: 96, Heads: 4, KVHeads: 2, HeadWidth: 16, Vocabulary: 96,
+		Context: 1024, Epsilon: 1e-5, Rope: architecture.Rope{Theta: 10000},
 	}
 	switch family {
 	case architecture.Llama:

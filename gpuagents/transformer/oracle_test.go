@@ -94,8 +94,8 @@ func modelOf(t *testing.T, files map[string][]byte, kind string) *model {
 	return m
 }
 
-// roundFrequencies rounds the frequencies of rotary positions to bf16: the models of the oracle were
-// made float32, and a model of transformers that is made bf16 rounds its frequencies too.
+// roundFrequencies rounds the frequencies of rotary positions to bf16: the models of the oracle
+// were made float32, and a model of transformers that is made bf16 rounds its frequencies too.
 func (m *model) roundFrequencies(t *testing.T) {
 	t.Helper()
 	plain := m.p

@@ -78,7 +78,8 @@ func (c *plain) next(token int32) (state, logits []float64) {
 	for l := range p.Layers {
 		name := func(end string) string { return architecture.Layered(l, end) }
 		h := c.norm(name("attn_norm.weight"), x)
-		q, k, v := c.times(name("attn_q.weight"), h), c.times(name("attn_k.weight"), h), c.times(name("attn_v.weight"), h)
+		q, k := c.times(name("attn_q.weight"), h), c.times(name("attn_k.weight"), h)
+		v := c.times(name("attn_v.weight"), h)
 		if p.Bias {
 			c.addTo(q, name("attn_q.bias"))
 			c.addTo(k, name("attn_k.bias"))

@@ -11,8 +11,8 @@ import (
 // plan is what a Step uploads and how its rows are cut.
 type plan struct {
 	words         []uint32
-	rows, draws   int64 // bytes from the start of words, multiples of device.RangeAlign
-	frames, bytes int64 // of frames, and of all
+	frames, draws int64 // bytes from the start of words, multiples of device.RangeAlign
+	bytes         int64 // of words
 	count         int   // of rows
 	drawn         int   // runs that draw: slots 0 to drawn-1, in their order
 	chunks        []chunk

@@ -13,8 +13,8 @@ import (
 )
 
 // Step reads the tokens of runs into the pages of pool, and draws tokens for the runs that ask for
-// one. A frame has Options.PageSize bytes. out has a place for each run; the places of runs that draw
-// nothing are left as they are. When Step returns without an error, its work is done. After an
+// one. A frame has Options.PageSize bytes. out has a place for each run; the places of runs that
+// draw nothing are left as they are. When Step returns without an error, its work is done. After an
 // error, the positions of the runs are undefined, and a work under way may still write them until
 // the next call or Close. The error is an ErrRun if a run is refused, before any work.
 func (m *Machine) Step(ctx context.Context, pool device.Buffer, runs []Run, out []Token) error {
@@ -158,7 +158,8 @@ func (m *Machine) walk(ctx context.Context, pool device.Buffer, p *plan, c *chun
 // attention adds the attention of layer i to the states.
 func (m *Machine) attention(pool device.Buffer, p *plan, c *chunk, rows device.Arg, i int) error {
 	l, of, n := &m.layers[i], m.p, c.count
-	x, h, q, k, v, a := device.Ptr(m.x), device.Ptr(m.h), device.Ptr(m.q), device.Ptr(m.k), device.Ptr(m.v), device.Ptr(m.a)
+	x, h, a := device.Ptr(m.x), device.Ptr(m.h), device.Ptr(m.a)
+	q, k, v := device.Ptr(m.q), device.Ptr(m.k), device.Ptr(m.v)
 	frames := device.Range(m.in, p.frames, p.bytes-p.frames)
 	heads, kv, head := uint32(of.Heads), uint32(of.KVHeads), uint32(of.HeadWidth)
 	var flags uint32
@@ -300,7 +301,8 @@ func (m *Machine) Logits(ctx context.Context, run int, tokens []int32, out []flo
 		}
 	}
 	w := weights.Tensor{
-		Buffer: m.picked, Bytes: row * int64(len(tokens)), Type: m.head.Type, Rows: len(tokens), Columns: m.head.Columns,
+		Buffer: m.picked, Bytes: row * int64(len(tokens)), Type: m.head.Type, Rows: len(tokens),
+		Columns: m.head.Columns,
 	}
 	width := 4 * int64(m.p.Width)
 	state := device.Range(m.last, int64(m.slots[run])*width, width)

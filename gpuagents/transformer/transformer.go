@@ -26,8 +26,8 @@ var ErrModel = errors.New("model that cannot be computed")
 var ErrRun = errors.New("run that cannot be computed")
 
 // Weights has the tensors of a model by their canonical names (package architecture). Matrices are
-// F32, BF16 or Q8_0, and vectors F32. If it has the method Pass of weights.Model, each walk over the
-// layers is such a pass.
+// F32, BF16 or Q8_0, and vectors F32. If it has the method Pass of weights.Model, each walk over
+// the layers is such a pass.
 type Weights interface {
 	// Tensor returns a tensor of the model, which stays in its place until the machine is closed.
 	Tensor(name string) (weights.Tensor, error)
@@ -38,8 +38,8 @@ type Options struct {
 	Parameters architecture.Parameters
 	// Context is the maximum of positions of an agent; 0: the model's.
 	Context int
-	// Chunk is the maximum of tokens that go through the layers together; 0: 256. It bounds the memory
-	// of the machine, and changes no result.
+	// Chunk is the maximum of tokens that go through the layers together; 0: 256. It bounds the
+	// memory of the machine, and changes no result.
 	Chunk int
 	// PagePositions is the number of positions of a page.
 	PagePositions int
@@ -52,8 +52,8 @@ type Options struct {
 
 // Run is what a Step does for one agent.
 type Run struct {
-	// Frames has the frame of each page of the agent, from the first one on, at least up to the last
-	// position of Tokens. A frame with positions of Tokens is in no other run of the Step.
+	// Frames has the frame of each page of the agent, from the first one on, at least up to the
+	// last position of Tokens. A frame with positions of Tokens is in no other run of the Step.
 	Frames []uint32
 	// From is the position of the first of Tokens. The positions before it are in the pages.
 	From int
@@ -74,12 +74,12 @@ type Run struct {
 const MaxRecent = 64
 
 // Sampling is how a token is drawn. The logits of Recent are made less likely first, then all are
-// divided by Temperature. TopK, TopP and MinP follow in this order, each on what is left. The zero
+// divided by Temperature. TopK, TopP and MinP follow in this order, each on the remaining tokens. The zero
 // value takes the token with the largest logit, the least one of several.
 type Sampling struct {
 	Temperature float32 `json:"temperature,omitempty"` // 0: the largest logit; at most 100
-	TopP        float32 `json:"top_p,omitempty"`       // the likeliest tokens whose sum reaches it; 0 or 1: all
-	MinP        float32 `json:"min_p,omitempty"`       // least share of the likelihood of the likeliest
+	TopP        float32 `json:"top_p,omitempty"`       // likeliest tokens whose sum reaches it; 0 or 1: all
+	MinP        float32 `json:"min_p,omitempty"`       // least share of the likeliest's likelihood
 	// Repetition divides positive logits of Recent and multiplies negative ones; 0: 1.
 	Repetition float32 `json:"repetition,omitempty"`
 	TopK       int     `json:"top_k,omitempty"` // the likeliest tokens; 0: all

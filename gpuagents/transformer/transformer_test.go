@@ -276,8 +276,8 @@ func TestSampling(t *testing.T) {
 			runs := make([]Run, min(together, count-done))
 			for k := range runs {
 				runs[k] = Run{
-					Frames: []uint32{0, uint32(1 + k)}, From: len(prompt) - 1, Tokens: prompt[len(prompt)-1:], Draw: true, Sampling: s,
-					Recent: prompt, Seed: uint64(i), Agent: uint64(done + k),
+					Frames: []uint32{0, uint32(1 + k)}, From: len(prompt) - 1, Tokens: prompt[len(prompt)-1:],
+					Draw: true, Sampling: s, Recent: prompt, Seed: uint64(i), Agent: uint64(done + k),
 				}
 			}
 			out := make([]Token, len(runs))

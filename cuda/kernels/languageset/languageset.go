@@ -24,31 +24,32 @@ import (
 const (
 	// Embed looks the tokens of rows up: x, float32[count][columns].
 	Embed = "language_embed"
-	// Product writes y, float32[count][outputs], y = W x. The flags of ProductBias and ProductAdd say
-	// what is added to it.
+	// Product writes y, float32[count][outputs], y = W x. The flags of ProductBias and ProductAdd
+	// say what is added to it.
 	Product = "language_product"
 )
 
 // The kernels of all types.
 const (
-	// Norm is RMSNorm: y = x / sqrt(mean(x*x) + epsilon) * weights. With picked of 1, row i of y is of
-	// row picks[i] of x.
+	// Norm is RMSNorm: y = x / sqrt(mean(x*x) + epsilon) * weights. With picked of 1, row i of y is
+	// of row picks[i] of x.
 	Norm = "language_norm"
-	// Rotate turns the heads of q in place and of k into pages by turns, float32[position][head/2][cos,
-	// sin], behind the norms of heads if the flags have RotateNorms, and stores v in pages.
+	// Rotate turns the heads of q in place and of k into pages by turns,
+	// float32[position][head/2][cos, sin], behind the norms of heads if the flags have RotateNorms,
+	// and stores v in pages.
 	Rotate = "language_rotate"
-	// Attend computes parts of attention for rows first_row to first_row+count-1: float32[row][heads]
-	// [splits][PartHead+head] with the largest score, the sum of likelihoods, and the sum of values.
-	// A row has the splits up to its position, at most splits; with a window not 0 it sees so many
-	// positions, its own among them. q is float32[row][heads][head].
+	// Attend computes parts of attention for rows first_row to first_row+count-1:
+	// float32[row][heads] [splits][PartHead+head] with the largest score, the sum of likelihoods,
+	// and the sum of values. A row has the splits up to its position, at most splits; with a window
+	// not 0 it sees so many positions, its own among them. q is float32[row][heads][head].
 	Attend = "language_attend"
 	// Merge merges the parts of rows into y, float32[row][heads][head].
 	Merge = "language_merge"
 	// Gate is gate = gate / (1 + e^-gate) * up, of count values.
 	Gate = "language_gate"
-	// Sample draws a token for each row of logits, float32[count][vocabulary], which it changes. draws
-	// has DrawWords words for each; tokens, uint32[count][2], are the token and the bits of the
-	// logarithm of its likelihood.
+	// Sample draws a token for each row of logits, float32[count][vocabulary], which it changes.
+	// draws has DrawWords words for each; tokens, uint32[count][2], are the token and the bits of
+	// the logarithm of its likelihood.
 	Sample = "language_sample"
 )
 

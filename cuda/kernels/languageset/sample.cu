@@ -50,7 +50,9 @@ __device__ __forceinline__ float value_of(unsigned order) {
   return __uint_as_float(order >> 31 ? order & 0x7fffffffu : ~order);
 }
 
-__device__ __forceinline__ u64 key_of(float v, unsigned token) { return (u64)order_of(v) << 32 | (0xffffffffu - token); }
+__device__ __forceinline__ u64 key_of(float v, unsigned token) {
+  return (u64)order_of(v) << 32 | (0xffffffffu - token);
+}
 
 __device__ __forceinline__ u64 weight_of(float v, float largest) {
   return (u64)mul(power_of_e(sub(v, largest)), WEIGHT_SCALE);
@@ -62,6 +64,10 @@ __device__ __forceinline__ u64 cut_of(Shared *shared, unsigned count, u64 target
   const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   u64 prefix = 0;
   for (int shift = 64 - BITS; shift >= 0; shift -= BITS) {
+    if (shift < 32 && (count - 1) >> shift == 0) { // the same in all tokens
+      prefix = prefix << BITS | (BINS - 1);
+      continue;
+    }
     for (int b = 0; b < BINS; b++) shared->bins[warp][b][lane] = 0;
     for (unsigned i = threadIdx.x; i < count; i += blockDim.x) {
       const u64 k = key(i) >> shift;
