@@ -181,6 +181,12 @@ func randomScript(r *rand.Rand, agent, vocabulary int) script {
 // them alone, with other chunks and other pages; and again after a rewind.
 func TestCompany(t *testing.T) {
 	dev := opentest.Device(t)
+	for round := range testkit.Of(16, 1) {
+		t.Run(fmt.Sprint(round), func(t *testing.T) { company(t, dev, uint64(round)) })
+	}
+}
+
+func company(t *testing.T, dev device.Device, round uint64) {
 	const agents, positions = 64, 80
 	of := random(t, 9, small(architecture.Qwen3), quant.Q8_0)
 	together := machine(t, dev, of, Options{PagePositions: 8, Chunk: 24})
@@ -188,7 +194,7 @@ func TestCompany(t *testing.T) {
 	single := alone(t, dev, apart, positions)
 	pages := (positions + 7) / 8
 	pool := alloc(t, dev, int64(agents*pages)*together.o.PageSize)
-	r := rand.New(rand.NewPCG(11, 12))
+	r := rand.New(rand.NewPCG(11, round))
 	order := r.Perm(agents * pages)
 	scripts, want, got := make([]script, agents), make([][]Token, agents), make([][]Token, agents)
 	all, text := make([]*conversation, agents), make([][]int32, agents)

@@ -57,11 +57,9 @@ const (
 const (
 	Block       = 256 // maximum of threads of a block
 	AttendBlock = 128 // of Attend
-	Lanes       = 128 // partial sums of a sum of products
 	Split       = 256 // positions of a split
 	PartHead    = 4   // values of a part before its sum of values
 	RowWords    = 4   // token, position, and the place in frames of the agent's first
-	MaxHead     = 512 // maximum of values of a head
 
 	// Flags of Product: bias is added, and then what y had before.
 	ProductBias = 1
