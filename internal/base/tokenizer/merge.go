@@ -1,10 +1,6 @@
 package tokenizer
 
-import (
-	"cmp"
-	"container/heap"
-	"unicode/utf8"
-)
+import "unicode/utf8"
 
 // merger merges the symbols of a text: it takes the pair with the least rank, or the largest score,
 // and of equal ones the first, until no pair is a token. The work is n log n in the bytes of a text.
@@ -31,19 +27,40 @@ type pair struct {
 	id        int32 // of the token
 }
 
-// pairs is a heap of pairs, the first to merge at the top.
+// pairs is a heap of pairs, the first to merge at the top. Package container/heap would allocate for
+// each pair.
 type pairs []pair
 
-func (p pairs) Len() int { return len(p) }
-func (p pairs) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(p[i].rank, p[j].rank), cmp.Compare(p[i].left, p[j].left)) < 0
+// before reports whether pair i is merged before pair k.
+func (p pairs) before(i, k int) bool {
+	return p[i].rank < p[k].rank || p[i].rank == p[k].rank && p[i].left < p[k].left
 }
-func (p pairs) Swap(i, j int) { p[i], p[j] = p[j], p[i] }
-func (p *pairs) Push(v any)   { *p = append(*p, v.(pair)) }
-func (p *pairs) Pop() any {
-	last := (*p)[len(*p)-1]
-	*p = (*p)[:len(*p)-1]
-	return last
+
+func (p *pairs) push(v pair) {
+	h := append(*p, v)
+	for i := len(h) - 1; i > 0 && h.before(i, (i-1)/2); i = (i - 1) / 2 {
+		h[i], h[(i-1)/2] = h[(i-1)/2], h[i]
+	}
+	*p = h
+}
+
+func (p *pairs) pop() pair {
+	h := *p
+	first, n := h[0], len(h)-1
+	h[0], h = h[n], h[:n]
+	for i := 0; 2*i+1 < n; {
+		k := 2*i + 1
+		if k+1 < n && h.before(k+1, k) {
+			k++
+		}
+		if !h.before(k, i) {
+			break
+		}
+		h[i], h[k] = h[k], h[i]
+		i = k
+	}
+	*p = h
+	return first
 }
 
 // merge appends the tokens of a text that is not cut any further.
@@ -63,12 +80,11 @@ func (m *merger) merge(out []int32, text string) []int32 {
 	}
 	for i := range m.symbols {
 		if p, is := m.pair(int32(i)); is {
-			m.pairs = append(m.pairs, p)
+			m.pairs.push(p)
 		}
 	}
-	heap.Init(&m.pairs)
 	for len(m.pairs) > 0 {
-		p := heap.Pop(&m.pairs).(pair)
+		p := m.pairs.pop()
 		left := &m.symbols[p.left]
 		if left.at < 0 || m.end(left.next) != p.right {
 			continue
@@ -83,7 +99,7 @@ func (m *merger) merge(out []int32, text string) []int32 {
 		}
 		for _, i := range []int32{left.before, p.left} {
 			if next, is := m.pair(i); is {
-				heap.Push(&m.pairs, next)
+				m.pairs.push(next)
 			}
 		}
 	}
