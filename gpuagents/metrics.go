@@ -54,7 +54,7 @@ func (m *Metrics) parts() Metrics {
 // agentMetrics collects the assignments of agents and the time of the stages of their batches. It
 // asks the agents at each scrape. A nil agentMetrics follows nothing.
 type agentMetrics struct {
-	assignments, stages, refusals, losses *prometheus.Desc
+	assignments, stages, refusals, losses, models *prometheus.Desc
 
 	mu    sync.Mutex
 	all   map[*Agent]bool
@@ -77,6 +77,9 @@ func newAgentMetrics() *agentMetrics {
 			"as many as it may."),
 		losses: desc("swarm_leases_lost_total", "Leases of shards that the agent lost while it had them: another "+
 			"agent serves the shard then."),
+		models: desc("model_bytes", "Weights of language models that the device computes with. device: they stay "+
+			"there, or are the buffers for others; pinned and file: they pass through the device in each step.", "device",
+			"place"),
 		all: map[*Agent]bool{}, ended: map[string][]time.Duration{},
 	}
 }
@@ -104,6 +107,7 @@ func (m *agentMetrics) Describe(out chan<- *prometheus.Desc) {
 	out <- m.stages
 	out <- m.refusals
 	out <- m.losses
+	out <- m.models
 }
 
 // Collect implements prometheus.Collector.
@@ -111,6 +115,7 @@ func (m *agentMetrics) Collect(out chan<- prometheus.Metric) {
 	m.mu.Lock()
 	all, refusals, losses := maps.Clone(m.all), m.left, m.lost
 	took := map[string][]time.Duration{}
+	weights := map[string][3]int64{} // by device
 	addStages(took, m.ended)
 	m.mu.Unlock()
 	states := map[string]int{}
@@ -121,6 +126,18 @@ func (m *agentMetrics) Collect(out chan<- prometheus.Metric) {
 		addStages(took, a.spans.Totals())
 		refusals += a.refusals.Load()
 		losses += a.losses.Load()
+		for _, d := range a.Devices() {
+			weights[d.Properties().Name] = weights[d.Properties().Name] // 0 without a model
+		}
+		for _, of := range a.pool.Models() {
+			n := weights[of.Device]
+			weights[of.Device] = [...]int64{n[0] + of.Info.Device, n[1] + of.Pinned, n[2] + of.File}
+		}
+	}
+	for device, bytes := range weights {
+		for i, place := range []string{"device", "pinned", "file"} {
+			out <- prometheus.MustNewConstMetric(m.models, prometheus.GaugeValue, float64(bytes[i]), device, place)
+		}
 	}
 	for name, n := range states {
 		out <- prometheus.MustNewConstMetric(m.assignments, prometheus.GaugeValue, float64(n), name)

@@ -225,10 +225,22 @@ func devices() Dashboard {
 				},
 				{
 					Title: "Residency", Kind: "timeseries", Unit: "ops", MayBeEmpty: "no swarm has residency gpu",
-					Description: "Comparisons of pages with the device, and comparisons that found other bytes.",
+					Description: "Comparisons of pages, and of layers of models, with the device, and comparisons that " +
+						"found other bytes.",
 					Queries: []Query{
 						q(rate("exoswarm_swarm_residency_claims_total"+byCell, "cell"), "{{cell}} compared"),
 						q(rate("exoswarm_swarm_residency_violations_total"+byCell, "cell"), "{{cell}} violated"),
+						q(rate("exoswarm_model_residency_claims_total"+byAgent, "instance"), "{{instance}} models compared"),
+						q(rate("exoswarm_model_residency_violations_total"+byAgent, "instance"),
+							"{{instance}} models violated"),
+					},
+				},
+				{
+					Title: "Models", Kind: "timeseries", Unit: "bytes",
+					Description: "Weights of language models: on the device, and in pinned memory and files, from which " +
+						"they pass through the device in each step.",
+					Queries: []Query{
+						q("sum by (device, place) (exoswarm_model_bytes"+byAgent+")", "{{device}} {{place}}"),
 					},
 				},
 			}},

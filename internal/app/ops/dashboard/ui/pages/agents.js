@@ -50,6 +50,12 @@ function numbers(name) {
   };
 }
 
+// held says what the devices of an agent hold of language models.
+const held = a => {
+  const of = byLabel([a], "exoswarm_model_bytes", "place"), passing = (of.pinned || 0) + (of.file || 0);
+  return of.device ? `${bytes(of.device)} on its devices${passing ? `, ${bytes(passing)} pass in each step` : ""}` : "";
+};
+
 const format = k => (/_bytes/.test(k) ? bytes : /_ratio|busy_seconds_total/.test(k) ? percent : counter(k.split(" ")[0]) ? rate : num);
 // titled makes a title of the name of a metric.
 const titled = m => {
@@ -68,7 +74,7 @@ export function Agent({ name, state: s }) {
   for (const k of Object.keys(t.series)) if (!/_info( |$)/.test(k)) (metrics[k.split(" ")[0]] ??= []).push(k);
   const names = Object.keys(metrics).sort((x, y) => rank(x) - rank(y) || (x < y ? -1 : 1)), shown = more ? names : names.slice(0, 8);
   return html`<h1>Agent ${name}</h1><p><${State} of=${a.state} /> ${a.fallback} ${!a.lost && html`<${DrainAgent} name=${name} />`}</p>
-    <${Facts} of=${[["Pool", a.pool], ["Device", a.device], ["Memory of the device", a.memory && bytes(a.memory)], ["Room for pages", a.room && bytes(a.room.all)], ["Free memory", a.room?.free !== undefined && a.room?.free !== null ? bytes(a.room.free) : ""], ["Free on disks", a.room?.disk && bytes(a.room.disk)],
+    <${Facts} of=${[["Pool", a.pool], ["Device", a.device], ["Memory of the device", a.memory && bytes(a.memory)], ["Room for pages", a.room && bytes(a.room.all)], ["Free memory", a.room?.free !== undefined && a.room?.free !== null ? bytes(a.room.free) : ""], ["Free on disks", a.room?.disk && bytes(a.room.disk)], ["Models", held(a)],
       ["Kinds", (a.kinds || []).join(", ")], ["Work", `${a.running}${a.max_shards || a.concurrency ? ` of ${a.max_shards || a.concurrency}` : ""}`], ["Parked", a.parked], ["Version", build?.version], ["Started", html`<${Time} at=${a.started} />`], ["Seen", ago(a.seen || a.lost?.since)]]} />
     ${a.lost && html`<p class="warn">The agent ended ${ago(a.lost.since)} without giving back ${count((a.lost.shards || []).length, "shard")}. GPU agents with room take them over; if none does, start one: <${Cmd}>gpuagent --name ${name}<//>.</p>`}
     ${(a.recovering || []).length > 0 && html`<${Table} caption="Shards that it replays" rows=${a.recovering} columns=${[{ name: "Shard", value: r => r.shard }, { name: "Replay", value: r => html`<${Bar} share=${r.entry / Math.max(1, r.of)} label=${`replay of ${r.shard}`} /> ${num(r.entry)} of ${num(r.of)}` }, { name: "Rate", number: true, value: r => rate(r.entries_per_second) }]} />`}
