@@ -90,6 +90,7 @@ the swarm.`, modelDelete)
 			verb("verify [NAME...]", "Read the files of the named models, or of all, and compare their checksums",
 				"It decodes the tensors of language models. With --nats the GPU agents of the cluster compare what\nthey hold "+
 					"with its claims too. It fails in the end if one is damaged.", modelVerify),
+			tokensVerb,
 			unloadVerb,
 			remove,
 		},

@@ -135,8 +135,9 @@ func steps(member string, data json.RawMessage, depth int) (all []step, err erro
 	return all, nil
 }
 
-// Parse reads a tokenizer.json. The error is an ErrTokenizer with the member at fault.
-func Parse(tokenizerJSON []byte) (*Tokenizer, error) {
+// Parse reads a tokenizer.json. It names no tokens of the end, so config.json does: ends, which may
+// be beyond the vocabulary. The error is an ErrTokenizer with the member at fault.
+func Parse(tokenizerJSON []byte, ends ...int32) (*Tokenizer, error) {
 	var f file
 	if err := json.Unmarshal(tokenizerJSON, &f); err != nil {
 		return nil, refuse("tokenizer.json: %v", err)
@@ -175,7 +176,8 @@ func Parse(tokenizerJSON []byte) (*Tokenizer, error) {
 	if err := t.steps(&f); err != nil {
 		return nil, err
 	}
-	return t, t.finish(nil)
+	ends = slices.DeleteFunc(slices.Clone(ends), func(id int32) bool { return id < 0 || int(id) >= t.Size() })
+	return t, t.finish(ends)
 }
 
 // vocabulary places all tokens by their ids, which are from 0 on without a gap.
