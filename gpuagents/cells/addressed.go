@@ -51,12 +51,12 @@ var (
 )
 
 // LookupAddressed returns the cell of a name whose agents can be addressed one by one: gru, leaky,
-// life, sir, lif, izhikevich, boids, circles, colony or quantum. A cell of the same name that
-// Lookup returns has other parameters.
+// life, sir, lif, izhikevich, boids, circles, colony, quantum or transformer. A cell of the same
+// name that Lookup returns has other parameters.
 func LookupAddressed(name string) (*Cell, bool) {
 	for _, c := range []*Cell{
 		gruAddressed, leakyAddressed, lifeAddressed, sirAddressed, lifAddressed, izhikevichAddressed, boidsAddressed,
-		circlesAddressed, colonyAddressed, quantumAddressed,
+		circlesAddressed, colonyAddressed, quantumAddressed, transformerAddressed,
 	} {
 		if c.Name == name {
 			return c, true
@@ -65,7 +65,8 @@ func LookupAddressed(name string) (*Cell, bool) {
 	return nil, false
 }
 
-// Address binds a cell of LookupAddressed but quantum, whose agents are addressed one by one.
+// Address binds a cell of LookupAddressed but quantum and transformer, whose agents are addressed
+// one by one.
 // values are parameters by name; the others have their defaults. agents is the size of a group,
 // features the width of an agent's inputs. gru takes as many features as its units, padded to 8, 16
 // or 32, and 2 to 16 candidates. leaky takes one or two features: its current, and the gain above
@@ -76,7 +77,7 @@ func Address(cell string, values map[string]float64, agents, features, candidate
 	error,
 ) {
 	c, ok := LookupAddressed(cell)
-	if !ok || c == quantumAddressed {
+	if !ok || c == quantumAddressed || c == transformerAddressed {
 		return nil, fmt.Errorf("%w: agents of the cell %q cannot be addressed, agents of gru, leaky, life, "+
 			"sir, lif, izhikevich, boids, circles and colony can", ErrParameter, cell)
 	}

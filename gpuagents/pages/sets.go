@@ -29,6 +29,13 @@ type Set struct {
 	Pages    []uint64
 	onDevice int      // pages, the first ones, that are brought to the device; others may be in host memory
 	counts   []uint32 // the observations of each page; nil: they are not counted
+	read     int      // pages, the first ones, that are not changed; other than in a SweepRead
+}
+
+// Unit is pages that are on the device together. The first Read of them are not changed.
+type Unit struct {
+	Pages []uint64
+	Read  int
 }
 
 func (s Set) mixed() bool { return s.onDevice < len(s.Pages) }
@@ -112,6 +119,38 @@ func (m *Memory) PlanSets(pages []uint64, counts []uint32) []Set {
 		}
 	}
 	return all
+}
+
+// Fits reports whether a number of pages can be on the device at once.
+func (m *Memory) Fits(pages int) bool { return pages <= usableFrames(m.frames.Count(), m.resident) }
+
+// PlanUnits makes sets of whole units, in their order. units returns how many units each set has. A
+// page is in at most one unit. A unit that does not fit on the device is in a set of its own, whose
+// pages cannot be pinned.
+func (m *Memory) PlanUnits(all []Unit) (planned []Set, units []int) {
+	most, together := usableFrames(m.frames.Count(), m.resident), 0
+	for _, u := range all {
+		together += len(u.Pages)
+	}
+	if together > most { // the next set comes while one is used
+		most /= 2
+	}
+	for from := 0; from < len(all); {
+		to, n := from, 0
+		for to < len(all) && (to == from || n+len(all[to].Pages) <= most) {
+			n += len(all[to].Pages)
+			to++
+		}
+		s := Set{Pages: make([]uint64, 0, n), onDevice: n}
+		for _, u := range all[from:to] {
+			s.Pages, s.read = append(s.Pages, u.Pages[:u.Read]...), s.read+u.Read
+		}
+		for _, u := range all[from:to] {
+			s.Pages = append(s.Pages, u.Pages[u.Read:]...)
+		}
+		planned, units, from = append(planned, s), append(units, to-from), to
+	}
+	return planned, units
 }
 
 // Each pins the pages of the sets, one set after the other, and calls f for each set while it is
@@ -270,14 +309,21 @@ func (m *Memory) pageIn(ctx context.Context, s Set, how Access) (a loadedSet) {
 		use = pager.ForReading
 	}
 	var fresh []uint64
-	for _, page := range s.Pages {
-		if m.made[page] {
-			a.pages = append(a.pages, page)
-		} else {
+	read := 0
+	for i, page := range s.Pages {
+		switch {
+		case !m.made[page]:
 			fresh = append(fresh, page)
+			continue
+		case i < s.read:
+			read++
 		}
+		a.pages = append(a.pages, page)
 	}
-	if a.pins, a.err = m.pager.PinAll(ctx, a.pages, onDevice, use, nil); a.err != nil || how == SweepRead {
+	if a.pins, a.err = m.pager.PinAll(ctx, a.pages[:read], onDevice, pager.ForReading, nil); a.err != nil {
+		return a
+	}
+	if a.pins, a.err = m.pager.PinAll(ctx, a.pages[read:], onDevice, use, a.pins); a.err != nil || how == SweepRead {
 		return a
 	}
 	a.err = m.create(ctx, fresh, func(page uint64) error {

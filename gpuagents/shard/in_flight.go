@@ -24,7 +24,8 @@ func weightOf(e swarms.Entry) int {
 	switch e.Kind {
 	case swarms.EntryObserve:
 		return max(batch.MemoryOf(e.Data), inFlightBytes/inFlightEntries)
-	case swarms.EntryTick, swarms.EntryLearn, swarms.EntryReset, swarms.EntryAdopt, swarms.EntryEnd:
+	case swarms.EntryTick, swarms.EntryLearn, swarms.EntryReset, swarms.EntryAdopt, swarms.EntryEnd,
+		swarms.EntryPrompt, swarms.EntryCancel, swarms.EntryRewind, swarms.EntryFork:
 		return max(len(e.Data), inFlightBytes/inFlightEntries)
 	}
 	return jobs.MaxMessage

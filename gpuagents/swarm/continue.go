@@ -24,6 +24,7 @@ func (s *Spec) Continues(from *Spec) error {
 		{"weights of groups, of their own or not,", s.Cell.Weights == WeightsGroup, from.Cell.Weights == WeightsGroup},
 		{"circuit", s.Cell.Circuit, from.Cell.Circuit},
 		{"weights, of a model or not,", s.Cell.Model != "", from.Cell.Model != ""},
+		{"model, which has made the text,", s.language(), from.language()},
 		{"embedding", s.Cell.Embed, from.Cell.Embed},
 		{"number of items", s.Cell.Items, from.Cell.Items},
 		{"neighbours", s.Neighbours.String(), from.Neighbours.String()},
@@ -54,6 +55,9 @@ func (s *Spec) Continues(from *Spec) error {
 	if !slices.Equal(s.Vote.Candidates, from.Vote.Candidates) {
 		return fmt.Errorf("its candidates are %q, and %q in the swarm", from.Vote.Candidates, s.Vote.Candidates)
 	}
+	if !slices.Equal(s.Vote.Tokens, from.Vote.Tokens) {
+		return fmt.Errorf("its tokens of candidates are %d, and %d in the swarm", from.Vote.Tokens, s.Vote.Tokens)
+	}
 	this, err := s.Fit()
 	if err != nil {
 		return err
@@ -75,4 +79,12 @@ func (s *Spec) fixedAgents(agents int64) int64 {
 		return agents
 	}
 	return 0
+}
+
+// language returns the digest of the language model of conversations.
+func (s *Spec) language() string {
+	if !s.Conversations() {
+		return ""
+	}
+	return s.Cell.ModelSHA256
 }

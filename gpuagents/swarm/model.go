@@ -19,11 +19,20 @@ func (s *Spec) Model() *swarms.ModelRef {
 // TakesModel returns an error of jobs.CodeInvalid unless the weights of the agents can be of a
 // model.
 func (s *Spec) TakesModel() error {
-	if !s.Topology().ByAgent || s.Cell.Kind != "gru" && !s.quantum() {
+	if !s.Topology().ByAgent || s.Cell.Kind != "gru" && !s.quantum() && !s.Conversations() {
 		return jobs.Errorf(jobs.CodeInvalid, "model: only a gru whose agents are addressed has weights of a model, "+
-			"and quantum angles: use cell: {kind: gru} and addressed: agent")
+			"quantum angles, and transformer a language model: use cell: {kind: gru} and addressed: agent")
 	}
 	return nil
+}
+
+// Adopts returns an error of jobs.CodeInvalid unless the agents can change to another model.
+func (s *Spec) Adopts() error {
+	if s.Conversations() {
+		return jobs.Errorf(jobs.CodeInvalid, "adopt: what conversations have read is kept as their model computes it: "+
+			"create another swarm with the other model")
+	}
+	return s.TakesModel()
 }
 
 func (s *Spec) validateModel() (path []string, err error) {

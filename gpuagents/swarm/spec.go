@@ -26,7 +26,7 @@ type Spec struct {
 	Addressed string `yaml:"addressed" json:"addressed,omitempty"`
 	// Cell is the neural update of every agent. By group it is of any kind, also custom; by agent it
 	// is gru (the default), leaky, life, sir, lif or izhikevich, with the parameters of cells.Address,
-	// quantum with a circuit, or custom on a grid.
+	// quantum with a circuit, custom on a grid, or transformer with a language model.
 	Cell Cell `yaml:"cell" json:"cell"`
 	// Agents is how many there are by agent, a multiple of AgentsPerGroup below 2^32. The default
 	// is the cells of a grid, or one more than the largest number in a file of edges. By group it
@@ -44,8 +44,9 @@ type Spec struct {
 	// It changes no state.
 	Devices int `yaml:"devices" json:"devices,omitempty" zero:"default"`
 	// AgentsPerGroup is how many agents watch one series, or vote together, 1 to 4096; default 256,
-	// and of the cell quantum the largest number up to it that divides the agents. On a grid it
-	// divides the width, and on a graph the agents, and the default is the largest that does.
+	// and of the cell quantum the largest number up to it that divides the agents, and of transformer
+	// 1. On a grid it divides the width, and on a graph the agents, and the default is the largest that
+	// does.
 	AgentsPerGroup int `yaml:"agents_per_group" json:"agents_per_group" zero:"default"`
 	// Timestamp is the column that says when a row was observed; default "timestamp". By agent
 	// there is none.
@@ -167,11 +168,17 @@ type Cell struct {
 	// of all groups, or WeightsGroup, each its own.
 	Weights string `yaml:"weights" json:"weights,omitempty"`
 	// Model names a model whose weights the agents of a gru by agent have, in place of random ones, or
-	// whose angles the circuit of the kind quantum has, in place of Params. ModelSHA256 is its digest,
-	// 64 hexadecimal digits: the record of a swarm has it, and the commands that create a swarm fill
-	// it in.
+	// whose angles the circuit of the kind quantum has, in place of Params, or the language model of
+	// the kind transformer. ModelSHA256 is its digest, 64 hexadecimal digits: the record of a swarm has
+	// it, and the commands that create a swarm fill it in.
 	Model       string `yaml:"model" json:"model,omitempty"`
 	ModelSHA256 string `yaml:"model_sha256" json:"model_sha256,omitempty"`
+	// Exact has the kind transformer compute in float32 with sums in a fixed order, so that tokens and
+	// caches have the same bits on each device.
+	Exact bool `yaml:"exact" json:"exact,omitempty"`
+	// CacheBytes is how many bytes the keys and values of a position of a conversation take, of the
+	// kind transformer. It follows from the model: the commands that create a swarm fill it in.
+	CacheBytes int64 `yaml:"cache_bytes" json:"cache_bytes,omitempty" zero:"default"`
 	// Circuit is the OpenQASM text of the circuit of the kind quantum, and of no other. In a spec that
 	// is read from a folder it may be the name of a file below it; what is parsed has the text. A text
 	// has a ';', and a name has none.
@@ -202,6 +209,10 @@ type Vote struct {
 	// Candidates in order. They name what the cell votes for, so their number is the cell's;
 	// default the cell's names. By agent gru votes for any 2 to 16, and leaky is quiet or spikes.
 	Candidates []string `yaml:"candidates" json:"candidates"`
+	// Tokens are the first tokens of the candidates, in their order, of the kind transformer: the
+	// ballot of an agent is the candidate whose token is the likeliest. The commands that create a
+	// swarm fill them in; without them its agents do not vote.
+	Tokens []int32 `yaml:"tokens" json:"tokens,omitempty"`
 	// By is the variable of State by which agents of the kind custom vote that are addressed: see
 	// cells.Lattice. Default: the first one in alphabetical order.
 	By string `yaml:"by" json:"by,omitempty"`

@@ -84,6 +84,8 @@ const (
 	TopologyCustomGraph = "custom graph"
 	TopologyGraph       = "graph"
 	TopologyBox         = "box"
+
+	TopologyConversations = "conversations"
 )
 
 // topologies is the table. Agents without neighbours are the last entry, and so the default by
@@ -110,6 +112,10 @@ var topologies = []*Topology{
 	{
 		Name: TopologyBox, ByAgent: true, Neighbours: true, Picture: PictureBox,
 		cells: []string{cells.BoidsName, cells.CirclesName, cells.ColonyName}, shape: "box", topologyRules: boxRules{},
+	},
+	{
+		Name: TopologyConversations, ByAgent: true, cells: []string{cells.TransformerName},
+		topologyRules: conversationRules{},
 	},
 	{
 		Name: TopologyAgents, ByAgent: true, cells: []string{"gru", "leaky", cells.QuantumName},
@@ -181,7 +187,11 @@ func (s *Spec) PageBytes(groups int) int64 {
 	if err != nil {
 		return 0
 	}
-	return int64((groups+layout.Slots-1)/layout.Slots) * int64(layout.PageBytes)
+	n := int64((groups + layout.Slots - 1) / layout.Slots)
+	if s.Conversations() {
+		n += int64(groups) * int64(s.AgentsPerGroup) * s.CachePages()
+	}
+	return n * int64(layout.PageBytes)
 }
 
 // Fit fits the cell to the swarm.

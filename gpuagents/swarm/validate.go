@@ -54,6 +54,9 @@ func (s *Spec) validate() (path []string, err error) {
 	if path, err := s.validateCircuit(); err != nil {
 		return path, err
 	}
+	if path, err := s.validateConversations(); err != nil {
+		return path, err
+	}
 	if err := s.Consistency().Validate(); err != nil {
 		return []string{"replicas"}, err
 	}

@@ -60,6 +60,14 @@ const (
 	EntryAdopt     = "adopt"     // changes the weights of all agents; Adopt as JSON
 	EntryAdopted   = "adopted"   // the answer to an adopt; Adopt as JSON
 
+	// Kinds of swarms whose agents are conversations. There tick, ticked, vote and fuse are as above.
+	EntryPrompt = "prompt" // has a conversation read tokens and answer; Prompt as JSON
+	EntryCancel = "cancel" // ends the answer of a conversation; Cancel as JSON
+	EntryRewind = "rewind" // shortens a conversation; Rewind as JSON
+	EntryFork   = "fork"   // copies a conversation; Fork as JSON
+	EntryPlace  = "place"  // the answer to these four; Place as JSON
+	EntryText   = "text"   // the answer to a query for the tokens of a conversation; Text as JSON
+
 	// Kinds of all swarms.
 	EntrySnapshot    = "snapshot"    // asks for a snapshot of all agents; Snapshot as JSON
 	EntrySnapshotted = "snapshotted" // the answer to a snapshot; Snapshotted as JSON
@@ -119,6 +127,10 @@ type Ticked struct {
 	Undecided uint64 `json:"undecided"`
 	// Sums are the sums of the knowledge nodes behind a step that took sums; see NodeSums.Words.
 	Sums []byte `json:"sums,omitempty"`
+	// Tokens are what conversations have made, step after step, by agent in each. Active is how many
+	// conversations read or make tokens in the next step.
+	Tokens []TokenRow `json:"tokens,omitempty"`
+	Active int        `json:"active,omitempty"`
 }
 
 // Query asks for the state of agents, or of groups, for the outcome of the last round, or for the
@@ -137,6 +149,8 @@ type Query struct {
 	// Sums asks for the sums from which the next tick makes all knowledge nodes. The answer is an
 	// EntrySums.
 	Sums bool `json:"sums,omitempty"`
+	// Text asks for the tokens of a conversation. The answer is an EntryText.
+	Text *TextRange `json:"text,omitempty"`
 }
 
 // Snapshot asks for a snapshot of all agents after all entries before it. It is read-only.
@@ -199,6 +213,16 @@ func DecodeTick(data []byte) (t Tick, err error) {
 func DecodeQuery(data []byte) (q Query, err error) {
 	if err := decodeEntry("query", data, &q, &q.Version); err != nil {
 		return q, err
+	}
+	if q.Text != nil {
+		if q.Outcome || q.Sums || q.Knowledge || len(q.Agents)+len(q.Groups) > 0 {
+			return q, invalid("query: it asks for the text of agent %d and for others: ask for one of them",
+				q.Text.Agent)
+		}
+		if q.Text.From < 0 {
+			return q, invalid("query: text from %d on: use 0 or more", q.Text.From)
+		}
+		return q, nil
 	}
 	if (q.Outcome || q.Sums) && len(q.Agents)+len(q.Groups) > 0 {
 		return q, invalid("query: it names %d agents and %d groups beside the outcome or the sums: ask for one of "+

@@ -188,6 +188,8 @@ func FuzzDecodeEntries(f *testing.F) {
 		`{"v":1,"round":7,"rule":"quorum","quorum":"0.60"}`, `{"v":1,"by":"group","nodes":9}`, `{"v":1,"by":"vote"}`,
 		`{"v":2}`, `null`, ``, "\xff", `{"v":1,"nodes":[3,0],"values":[1,-0.5,0,0.25],"replace":true}`,
 		`{"v":1,"nodes":[3,3],"values":[1,2]}`, `{"v":1,"count":1,"sums":"AAAAAAAAAAA="}`, `{"v":1,"sums":true}`,
+		`{"v":1,"agent":1,"tokens":[5,6],"max":3,"sampling":{"temperature":0.5},"stop":[0]}`,
+		`{"v":1,"agent":1,"into":2,"to":0}`, `{"v":1,"agent":0,"from":2,"tokens":[1],"at":3,"read":3}`,
 		`{"v":1,"nodes":1,"units":1,"words":"AAAAAAAAAAAAAAAAAAAAAA=="}`, `{"v":1,"nodes":-1,"units":9,"words":""}`,
 	} {
 		f.Add([]byte(data))
@@ -218,6 +220,18 @@ func FuzzDecodeEntries(f *testing.F) {
 		}
 		if a, err := DecodeAdopt(data); classed(err) && a.Validate() != nil {
 			t.Fatalf("%+v", a)
+		}
+		if p, err := DecodePrompt(data); classed(err) && (p.Max < 0 || len(p.Stop) > MaxStopTokens) {
+			t.Fatalf("%+v", p)
+		}
+		if r, err := DecodeRewind(data); classed(err) && r.To < 0 {
+			t.Fatalf("%+v", r)
+		}
+		if k, err := DecodeFork(data); classed(err) && k.Agent == k.Into {
+			t.Fatalf("%+v", k)
+		}
+		if text, err := DecodeText(data); classed(err) && len(text.Tokens) > text.At-text.From {
+			t.Fatalf("%+v", text)
 		}
 		if n, err := DecodeNodeSums(data); classed(err) && len(Words(n.Words)) != n.Nodes*(n.Units+1) {
 			t.Fatalf("%+v", n)

@@ -1,0 +1,154 @@
+package conversations
+
+import (
+	"context"
+	"slices"
+
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
+)
+
+// reading is tokens that a conversation reads in a step.
+type reading struct {
+	agent, from int
+	tokens      []int32
+	draw        *Draw
+	drawn       int32 // if draw is not nil
+}
+
+// Reduce has conversations stepped one by one, or ends that. It changes no bit.
+func (c *Conversations) Reduce(on bool) { c.reduced = on }
+
+// Active returns how many conversations take part in the next step.
+func (c *Conversations) Active() int { return len(c.active) }
+
+// Tick makes steps: in each, an active conversation reads up to a chunk of tokens, and makes one if
+// none is left to read. rows are the tokens in the order of the steps, and by agent in each, and
+// steps counts the steps of conversations. When ctx ends, they are between two steps.
+func (c *Conversations) Tick(ctx context.Context, count int) (rows []swarms.TokenRow, steps int, err error) {
+	if n := len(c.active); count > 1 && count*n > swarms.MaxTokenRows {
+		return nil, 0, jobs.Errorf(jobs.CodeInvalid, "tick: count %d and %d active conversations make up to %d tokens, "+
+			"and an answer has at most %d: use a count of at most %d", count, n, count*n, swarms.MaxTokenRows,
+			max(1, swarms.MaxTokenRows/n))
+	}
+	if c.torn {
+		return nil, 0, ErrTorn
+	}
+	c.torn = true
+	for range count {
+		if len(c.active) == 0 {
+			break
+		}
+		if ctx.Err() != nil {
+			return nil, 0, context.Cause(ctx)
+		}
+		steps += len(c.active)
+		all := make([]*reading, len(c.active))
+		for i, agent := range c.active {
+			all[i] = c.next(agent)
+		}
+		if err := c.step(ctx, all); err != nil {
+			return nil, 0, err
+		}
+		for _, g := range all {
+			if row, is := c.apply(g); is {
+				rows = append(rows, row)
+			}
+		}
+	}
+	return rows, steps, c.keep(ctx)
+}
+
+// next returns what an active conversation does in a step.
+func (c *Conversations) next(agent int) *reading {
+	r := c.changing(agent)
+	g := &reading{agent: agent, from: r.read, tokens: r.tokens[r.read:min(len(r.tokens), r.read+c.o.Chunk)]}
+	if r.left == 0 || r.read+len(g.tokens) < len(r.tokens) {
+		return g
+	}
+	s := r.prompt.sampling
+	g.draw = &Draw{
+		Temperature: s.Temperature, TopP: s.TopP, MinP: s.MinP, Repetition: s.Repetition, TopK: s.TopK, Seed: s.Seed,
+		Agent: uint64(c.id(agent)), Last: r.tokens[max(0, len(r.tokens)-repeats):],
+	}
+	if s.Seed == 0 {
+		g.draw.Seed = c.o.Seed
+	}
+	return g
+}
+
+// apply brings what a conversation has done in a step into its record. It returns a row if the
+// conversation has made a token, or has ended.
+func (c *Conversations) apply(g *reading) (row swarms.TokenRow, is bool) {
+	r := c.all[g.agent]
+	r.read += len(g.tokens)
+	row = swarms.TokenRow{Agent: c.id(g.agent), At: len(r.tokens), Token: swarms.NoToken}
+	if g.draw != nil {
+		row.Token = g.drawn
+		r.tokens, r.left = append(r.tokens, g.drawn), r.left-1
+	}
+	switch {
+	case r.read < len(r.tokens) && g.draw == nil:
+		return row, false
+	case g.draw == nil:
+		row.Ended = swarms.EndedRead
+	case slices.Contains(r.prompt.stop, g.drawn):
+		row.Ended = swarms.EndedStop
+	case r.left == 0:
+		row.Ended = swarms.EndedMax
+	case len(r.tokens) == c.o.Context:
+		row.Ended = swarms.EndedContext
+	}
+	if row.Ended != "" {
+		r.left = 0
+		c.setActive(g.agent, r, false)
+	}
+	return row, true
+}
+
+// step has conversations read tokens, each at most once, in the order of their agents. The end of
+// ctx interrupts it between two sets of pages.
+func (c *Conversations) step(ctx context.Context, all []*reading) error {
+	units := make([]pages.Unit, len(all))
+	for i, g := range all {
+		u := &units[i]
+		u.Read = g.from / c.o.Positions
+		for k := range c.pagesOf(g.from + len(g.tokens)) {
+			u.Pages = append(u.Pages, uint64(c.page(g.agent, k)))
+		}
+	}
+	sets, of := c.memory.PlanUnits(units)
+	wait := context.WithoutCancel(ctx)
+	if c.memory.Resident() {
+		ctx = wait
+	}
+	return c.memory.Each(ctx, sets, pages.Random, func(i int) error {
+		part, pinned := all[:of[i]], units[:of[i]]
+		all, units = all[of[i]:], units[of[i]:]
+		runs := make([]Run, len(part))
+		for k, g := range part {
+			runs[k] = Run{From: g.from, Tokens: g.tokens, Draw: g.draw}
+			for _, page := range pinned[k].Pages {
+				runs[k].Frames = append(runs[k].Frames, c.memory.Frame(int(page)))
+			}
+			c.memory.MarkDirty(pinned[k].Pages[pinned[k].Read:])
+		}
+		each := len(runs)
+		if c.reduced {
+			each = 1
+		}
+		for from := 0; from < len(runs); from += each {
+			drawn, err := c.machine.Step(wait, c.memory.Arena(), runs[from:from+each])
+			if err != nil {
+				return err
+			}
+			for _, g := range part[from : from+each] {
+				if g.draw != nil {
+					g.drawn, drawn = drawn[0], drawn[1:]
+				}
+			}
+		}
+		return nil
+	})
+}
