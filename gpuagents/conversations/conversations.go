@@ -25,14 +25,18 @@ import (
 
 // Options describe the conversations of a shard.
 type Options struct {
-	Layout    kernels.Layout // of the records
-	Agents    int            // of the shard
-	First     uint32         // the first agent, in the swarm
-	Context   int            // most tokens of a conversation
-	Chunk     int            // most tokens that one reads in a step
-	Positions int            // of a page
-	Seed      uint64         // of the swarm
+	Layout  kernels.Layout // of the records
+	Agents  int            // of the shard
+	First   uint32         // the first agent, in the swarm
+	Context int            // most tokens of a conversation
+	Chunk   int            // most tokens that one reads in a step
+	Seed    uint64         // of the swarm
+	// CacheBytes is how many bytes a position takes, at most a page.
+	CacheBytes int64
 }
+
+// positions returns how many positions a page has.
+func (o *Options) positions() int { return int(int64(o.Layout.PageBytes) / o.CacheBytes) }
 
 // Conversations are the conversations of a shard, with ids from 0 on. One goroutine uses them. A
 // *jobs.Error refuses what it is returned for, which has then changed nothing. After any other
@@ -61,9 +65,10 @@ func New(dev device.Device, b *pages.Budget, o Options) (*Conversations, error) 
 	l := o.Layout
 	groups := o.Agents / l.Agents
 	c := &Conversations{
-		o: o, each: (o.Context + o.Positions - 1) / o.Positions, first: (groups + l.Slots - 1) / l.Slots,
+		o: o, first: (groups + l.Slots - 1) / l.Slots,
 		all: make([]*record, o.Agents),
 	}
+	c.each = c.pagesOf(o.Context)
 	var err error
 	if c.memory, err = pages.NewMemory(dev, b, groups, l.PageBytes, c.first+o.Agents*c.each); err != nil {
 		return nil, err
@@ -182,7 +187,9 @@ func (c *Conversations) id(agent int) uint32 { return c.o.First + uint32(agent) 
 func (c *Conversations) page(agent, k int) int { return c.first + agent*c.each + k }
 
 // pagesOf returns how many pages have the first tokens of a conversation.
-func (c *Conversations) pagesOf(tokens int) int { return (tokens + c.o.Positions - 1) / c.o.Positions }
+func (c *Conversations) pagesOf(tokens int) int {
+	return (tokens + c.o.positions() - 1) / c.o.positions()
+}
 
 // record returns the record of an agent, also of an empty one.
 func (c *Conversations) record(agent int) *record {
@@ -235,9 +242,9 @@ func (c *Conversations) Prompt(ctx context.Context, agent int, p swarms.Prompt) 
 	r := c.record(agent)
 	total := len(r.tokens) + len(p.Tokens)
 	for i, t := range p.Tokens {
-		if t < 0 || int(t) >= c.machine.Vocabulary() {
-			return 0, jobs.Errorf(jobs.CodeInvalid, "prompt: token %d is %d: the model has %d: encode the text with the "+
-				"tokenizer of the model", i, t, c.machine.Vocabulary())
+		if t < 0 || int(t) >= c.machine.Parameters().Vocabulary {
+			return 0, jobs.Errorf(jobs.CodeInvalid, "prompt: token %d is %d, and the model has %d: encode the text with "+
+				"the tokenizer of the model", i, t, c.machine.Parameters().Vocabulary)
 		}
 	}
 	switch _, is := slices.BinarySearch(c.active, agent); {

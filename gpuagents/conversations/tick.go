@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/transformer"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -13,8 +14,8 @@ import (
 type reading struct {
 	agent, from int
 	tokens      []int32
-	draw        *Draw
-	drawn       int32 // if draw is not nil
+	draw        bool
+	drawn       int32
 }
 
 // Reduce has conversations stepped one by one, or ends that. It changes no bit.
@@ -67,15 +68,31 @@ func (c *Conversations) next(agent int) *reading {
 	if r.left == 0 || r.read+len(g.tokens) < len(r.tokens) {
 		return g
 	}
-	s := r.prompt.sampling
-	g.draw = &Draw{
-		Temperature: s.Temperature, TopP: s.TopP, MinP: s.MinP, Repetition: s.Repetition, TopK: s.TopK, Seed: s.Seed,
-		Agent: uint64(c.id(agent)), Last: r.tokens[max(0, len(r.tokens)-repeats):],
-	}
-	if s.Seed == 0 {
-		g.draw.Seed = c.o.Seed
-	}
+	g.draw = true
 	return g
+}
+
+// run returns what a conversation reads as a run of a machine.
+func (c *Conversations) run(g *reading, of []uint64) transformer.Run {
+	run := transformer.Run{
+		From: g.from, Tokens: g.tokens, Draw: g.draw, Agent: uint64(c.id(g.agent)), Frames: make([]uint32, len(of)),
+	}
+	for i, page := range of {
+		run.Frames[i] = c.memory.Frame(int(page))
+	}
+	if !g.draw {
+		return run
+	}
+	r := c.all[g.agent]
+	s := r.prompt.sampling
+	run.Seed, run.Recent = s.Seed, r.tokens[max(0, len(r.tokens)-transformer.MaxRecent):]
+	if s.Seed == 0 {
+		run.Seed = c.o.Seed
+	}
+	run.Sampling = transformer.Sampling{
+		Temperature: s.Temperature, TopP: s.TopP, MinP: s.MinP, Repetition: s.Repetition, TopK: s.TopK,
+	}
+	return run
 }
 
 // apply brings what a conversation has done in a step into its record. It returns a row if the
@@ -84,14 +101,14 @@ func (c *Conversations) apply(g *reading) (row swarms.TokenRow, is bool) {
 	r := c.all[g.agent]
 	r.read += len(g.tokens)
 	row = swarms.TokenRow{Agent: c.id(g.agent), At: len(r.tokens), Token: swarms.NoToken}
-	if g.draw != nil {
+	if g.draw {
 		row.Token = g.drawn
 		r.tokens, r.left = append(r.tokens, g.drawn), r.left-1
 	}
 	switch {
-	case r.read < len(r.tokens) && g.draw == nil:
+	case r.read < len(r.tokens) && !g.draw:
 		return row, false
-	case g.draw == nil:
+	case !g.draw:
 		row.Ended = swarms.EndedRead
 	case slices.Contains(r.prompt.stop, g.drawn):
 		row.Ended = swarms.EndedStop
@@ -113,7 +130,7 @@ func (c *Conversations) step(ctx context.Context, all []*reading) error {
 	units := make([]pages.Unit, len(all))
 	for i, g := range all {
 		u := &units[i]
-		u.Read = g.from / c.o.Positions
+		u.Read = g.from / c.o.positions()
 		for k := range c.pagesOf(g.from + len(g.tokens)) {
 			u.Pages = append(u.Pages, uint64(c.page(g.agent, k)))
 		}
@@ -126,12 +143,9 @@ func (c *Conversations) step(ctx context.Context, all []*reading) error {
 	return c.memory.Each(ctx, sets, pages.Random, func(i int) error {
 		part, pinned := all[:of[i]], units[:of[i]]
 		all, units = all[of[i]:], units[of[i]:]
-		runs := make([]Run, len(part))
+		runs, out := make([]transformer.Run, len(part)), make([]transformer.Token, len(part))
 		for k, g := range part {
-			runs[k] = Run{From: g.from, Tokens: g.tokens, Draw: g.draw}
-			for _, page := range pinned[k].Pages {
-				runs[k].Frames = append(runs[k].Frames, c.memory.Frame(int(page)))
-			}
+			runs[k] = c.run(g, pinned[k].Pages)
 			c.memory.MarkDirty(pinned[k].Pages[pinned[k].Read:])
 		}
 		each := len(runs)
@@ -139,15 +153,13 @@ func (c *Conversations) step(ctx context.Context, all []*reading) error {
 			each = 1
 		}
 		for from := 0; from < len(runs); from += each {
-			drawn, err := c.machine.Step(wait, c.memory.Arena(), runs[from:from+each])
+			err := c.machine.Step(wait, c.memory.Arena(), runs[from:from+each], out[from:from+each])
 			if err != nil {
 				return err
 			}
-			for _, g := range part[from : from+each] {
-				if g.draw != nil {
-					g.drawn, drawn = drawn[0], drawn[1:]
-				}
-			}
+		}
+		for k, g := range part {
+			g.drawn = out[k].Token
 		}
 		return nil
 	})

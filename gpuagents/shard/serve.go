@@ -80,6 +80,7 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 		defer open.team.Store(nil)
 	}
 	kept := state.NewSnapshotter(st, s, spec, has, a.o.Snapshots)
+	kept.UseLanguages(on.Weights(), a.o.Models)
 	st = kept
 	of := st.Info()
 	defer a.o.Metrics.serving(of, has.Groups)()

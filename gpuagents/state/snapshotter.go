@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/model"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/gpuagents/weights"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -30,6 +31,8 @@ type Snapshotter struct {
 	rules  swarm.Rules
 	// rounds is shared with the checkpoint of the shard.
 	rounds *Rounds
+	held   *weights.Holder // holds language models on the device; nil: there are none
+	files  snapshot.Files  // opens language models of the store; nil: there are none
 }
 
 // NewSnapshotter adds snapshots, restores and resets to a State, which it does not close. store may
@@ -41,7 +44,13 @@ func NewSnapshotter(of State, s swarms.Swarm, spec *swarm.Spec, has GroupRange, 
 		a.rounds, r.measures = r, a.agents.Cell().Measures()
 	}
 	rules, _ := spec.Rules() // a State was made of the specification, so they are valid
-	return &Snapshotter{of, s, spec, store, has, rules, r}
+	return &Snapshotter{State: of, swarm: s, spec: spec, store: store, groups: has, rules: rules, rounds: r}
+}
+
+// UseLanguages has Equip hold the language model of conversations by h, and open it by files. Both
+// belong to the caller, and the State is closed before h.
+func (k *Snapshotter) UseLanguages(h *weights.Holder, files snapshot.Files) {
+	k.held, k.files = h, files
 }
 
 // Rounds returns the last round of the swarm, which the caller keeps with its checkpoints. The
@@ -174,16 +183,38 @@ func (k *Snapshotter) equip(ctx context.Context, of swarms.ModelRef) error {
 		return jobs.Errorf(jobs.CodeInvalid, "model %s: no models are read here: start all GPU agents, and "+
 			"what replays logs, with --snapshots and the same folder or bucket", of.Name)
 	}
-	s := k.State.(*agentState) // of every swarm that takes a model
+	if s, is := k.State.(*conversationState); is {
+		return k.equipLanguage(ctx, s, of)
+	}
+	s := k.State.(*agentState) // of every other swarm that takes a model
 	m, err := model.Find(ctx, k.store, of)
 	var w *model.Weights
 	if err == nil {
 		w, err = m.Shared(ctx, k.store, of, s.agents.Cell())
 	}
+	if err != nil {
+		return refusedModel(ctx, err)
+	}
+	s.weights = w
+	return s.agents.SetWeights(ctx, w.Table)
+}
+
+// equipLanguage gives conversations their model.
+func (k *Snapshotter) equipLanguage(ctx context.Context, s *conversationState, of swarms.ModelRef) error {
+	if k.files == nil || k.held == nil {
+		return jobs.Errorf(jobs.CodeInvalid, "model %s: no language models are read here", of.Name)
+	}
+	m, err := s.machine(ctx, k.held, weights.Ref{ModelRef: of, Exact: k.spec.Cell.Exact},
+		func(ctx context.Context) (weights.Source, error) { return model.Open(ctx, k.store, k.files, of) })
+	if err != nil {
+		return refusedModel(ctx, err)
+	}
+	return s.all.Equip(ctx, m)
+}
+
+// refusedModel returns the error for a model that could not be read.
+func refusedModel(ctx context.Context, err error) error {
 	switch {
-	case err == nil:
-		s.weights = w
-		return s.agents.SetWeights(ctx, w.Table)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, model.ErrNotFound):
@@ -200,6 +231,9 @@ func (k *Snapshotter) equip(ctx context.Context, of swarms.ModelRef) error {
 // again. So a replay must not apply an entry that was refused; see shard.
 func (k *Snapshotter) adopt(ctx context.Context, data []byte) (Answer, error) {
 	a, err := swarms.DecodeAdopt(data)
+	if err == nil {
+		err = k.spec.Adopts()
+	}
 	if err != nil {
 		return Answer{}, err
 	}

@@ -49,6 +49,9 @@ var libraries = map[string]library{
 	swarm.TopologyAgents: {open: func(o opening) (State, error) {
 		return newAgentState(o.device, o.budget, o.spec, o.groups)
 	}},
+	swarm.TopologyConversations: {open: func(o opening) (State, error) {
+		return newConversationState(o.device, o.budget, o.spec, o.groups)
+	}},
 	swarm.TopologyGrid: {
 		open:   withNeighbours(openGrid),
 		beside: func(s *swarm.Spec, cell *cells.Addressed) int64 { return grid.Beside(cell, gridOptions(s)) },

@@ -28,7 +28,8 @@ type Prompt struct {
 }
 
 // Sampling is how a token is drawn from the logits of a model. The zero value takes the token with
-// the largest logit. Filters apply in this order: repetition, top_k, temperature, top_p, min_p.
+// the largest logit. Repetition and temperature change logits first. Then top_k,
+// top_p and min_p each filter what is left, in this order.
 type Sampling struct {
 	Temperature float32 `json:"temperature,omitempty"` // 0: the largest logit; at most 100
 	TopK        int     `json:"top_k,omitempty"`       // the most likely tokens that are kept; 0: all
