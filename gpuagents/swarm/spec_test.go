@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/exoswarm/exoswarm/internal/base/strictyaml"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -369,7 +370,7 @@ func TestErrors(t *testing.T) {
 		"name: x\nagents: 5": "a.yaml:2: agents 5: " +
 			"the input says how many there are",
 		byAgent("cell: {kind: lifx}"): `a.yaml:4: cell kind "lifx": did you mean "life"? There are [boids ` +
-			`circles colony custom gru izhikevich leaky life lif quantum sir]`,
+			`circles colony custom gru izhikevich leaky life lif quantum sir transformer]`,
 		byAgent("cell: {kind: lif}"): "a.yaml:4: neighbours: agents of the cell lif are on a graph: write " +
 			"neighbours: " +
 			"{random: {degree: 10}}",
@@ -476,6 +477,25 @@ func TestErrors(t *testing.T) {
 		"name: x\naddressed: agent\ncell: {kind: sir}\nneighbours: {random: {degree: 2}}": "a.yaml: agents 0: a " +
 			"graph " +
 			"has 2 or more",
+		ofTokens("model: m"):    "a.yaml:4: cell kind transformer: write exact: true, so that a replay",
+		ofTokens("exact: true"): "a.yaml:4: cell kind transformer: its language model is missing: write model: NAME",
+		ofTokens("exact: true, model: m, cache_bytes: 70000"): "a.yaml:5: page_size 64KiB: a position of a " +
+			"conversation takes 70000 bytes: use a multiple of 4 KiB that is larger",
+		ofTokens("exact: true, model: m, cache_bytes: 65536"): "a.yaml:5: page_size 64KiB: 9000 conversations have " +
+			"2048 pages each, more than 16777216 in all",
+		ofTokens("exact: true, model: m, params: {context: 20000}"): "a.yaml:5: layout: a group of 1 agents needs a " +
+			"page of 80640 bytes",
+		ofTokens("exact: true, model: m, params: {context: 2}"): "a.yaml:4: invalid cell parameter: transformer: " +
+			"context = 2",
+		ofTokens("exact: true, model: m}\nhear: [decision]\nvote: {rule: majority"): "a.yaml:5: hear: conversations " +
+			"read prompts and hear nothing else",
+		ofTokens("exact: true, model: m}\nvote: {candidates: [a, b, c], tokens: [1, 2]"): "a.yaml:5: 2 tokens for 3 " +
+			"candidates",
+		ofTokens("exact: true, model: m}\nvote: {tokens: [1, 1]"): `a.yaml:5: candidates "yes" and "no" begin with ` +
+			"the same token, 1",
+		"name: x\ncell: {exact: true}":    "a.yaml:2: exact: it is for the cell transformer",
+		"name: x\ncell: {cache_bytes: 9}": "a.yaml:2: cache_bytes: it is for the cell transformer",
+		"name: x\nvote: {tokens: [9]}":    "a.yaml:2: tokens: they are for the cell transformer",
 		byAgent("vote: {candidates: [a, b]}\ncell: {params: {learn: 1}}\npage_size: 64KiB"): `a.yaml:5: invalid cell ` +
 			`parameter: gru has no parameter "learn"`,
 	} {
@@ -601,4 +621,45 @@ func throughJSON(t *testing.T, s *Spec) *Spec {
 		t.Fatalf("FromJSON: %v, want no error", err)
 	}
 	return back
+}
+
+// ofTokens is a swarm of conversations whose cell has other keys.
+func ofTokens(keys string) string {
+	return "name: x\naddressed: agent\nagents: 9000\ncell: {kind: transformer, " + keys +
+		"}\npage_size: 64KiB"
+}
+
+// TestConversations: a specification of conversations has its defaults, the pages of all caches, and
+// continues from one of the same model alone.
+func TestConversations(t *testing.T) {
+	parse := func(keys string) *Spec {
+		s, err := Parse("a.yaml", []byte(ofTokens("exact: true, model: m, "+keys)))
+		testkit.NoError(t, "Parse", err)
+		return s
+	}
+	s := parse("cache_bytes: 1024, params: {context: 1000}")
+	if s.AgentsPerGroup != 1 || s.Shards != 1 || !slices.Equal(s.Vote.Candidates, []string{"yes", "no"}) ||
+		s.Vote.Rule != "plurality" || !s.Conversations() {
+		t.Errorf("defaults: %+v", s)
+	}
+	if s.CachePositions() != 64 || s.CachePages() != 16 {
+		t.Errorf("%d positions a page, %d pages, want 64 and 16", s.CachePositions(), s.CachePages())
+	}
+	if got, want := s.PageBytes(150), int64(150*16+10)*(64<<10); got != want { // 15 records a page
+		t.Errorf("pages of 150 conversations: %d bytes, want %d", got, want)
+	}
+	if n := parse("params: {context: 1000}").CachePages(); n != 0 {
+		t.Errorf("%d pages without a model, want 0", n)
+	}
+	a, b := strings.Repeat("0a", 32), strings.Repeat("0b", 32)
+	of := func(sha string, keys string) *Spec { return parse("model_sha256: " + sha + keys) }
+	testkit.NoError(t, "Continues", of(a, "").Continues(of(a, ", cache_bytes: 1024")))
+	for _, other := range []*Spec{of(b, ""), of(a, ", params: {context: 100}")} {
+		if err := of(a, "").Continues(other); err == nil {
+			t.Errorf("%+v continues from %+v", of(a, ""), other)
+		}
+	}
+	if s.TakesModel() != nil || s.Adopts() == nil {
+		t.Errorf("a model is refused: %v, and an adoption is not: %v", s.TakesModel(), s.Adopts())
+	}
 }

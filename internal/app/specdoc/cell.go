@@ -22,7 +22,7 @@ func allCells() []cell {
 	}
 	for _, name := range []string{
 		"gru", "leaky", cells.LifeName, cells.SIRName, cells.LIFName, cells.IzhikevichName, cells.BoidsName,
-		cells.CirclesName, cells.ColonyName, cells.QuantumName,
+		cells.CirclesName, cells.ColonyName, cells.QuantumName, cells.TransformerName,
 	} {
 		c, _ := cells.LookupAddressed(name)
 		one := cell{kind: name, agents: true, doc: c.Doc, params: c.Params}

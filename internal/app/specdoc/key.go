@@ -26,6 +26,7 @@ const (
 	OneOrAll Kind = "text or list"                // a text, or a YAML sequence of texts
 	Numbers  Kind = "map of numbers"              // names to numbers
 	Lengths  Kind = "list of numbers"             // a YAML sequence
+	Tokens   Kind = "list of whole numbers"       // a YAML sequence
 	Ticks    Kind = "whole number or list of two" // a YAML sequence of a minimum and a maximum
 	Types    Kind = "map of types"                // names to types of state variables
 	Jobs     Kind = "map of jobs"                 // names to jobs, which have keys themselves
@@ -44,11 +45,12 @@ const (
 	Custom    Scope = "cell kind custom"
 	Keyed     Scope = "with key"
 	GRUGroups Scope = "cell kind gru, addressed: group"
-	Trained   Scope = "cell kind gru or quantum, addressed: agent"
+	Trained   Scope = "cell kind gru, quantum or transformer, addressed: agent"
 	GRUAgents Scope = "cell kind gru, addressed: agent"
 	Training  Scope = "with train"
 
 	Quantum    Scope = "cell kind quantum, addressed: agent"
+	Language   Scope = "cell kind transformer, addressed: agent"
 	Izhikevich Scope = "cell kind izhikevich"
 	Lattice    Scope = "cell kind custom, addressed: agent"
 )

@@ -181,11 +181,12 @@ var keys = []Key{
 	{
 		Path: "cell.kind", Kind: Text, Values: []string{
 			"predictor", "gru", "leaky", "life", "lif", "izhikevich", "sir", "boids", "circles", "colony",
-			"quantum",
+			"quantum", "transformer",
 			"custom",
 		},
 		Default: "predictor",
-		Doc: "Name of the cell. Under `addressed: agent`: `gru`, which is the default there, `leaky`, or `life`, " +
+		Doc: "Name of the cell. Under `addressed: agent`: `gru`, which is the default there, `leaky`, `quantum`, " +
+			"`transformer`, or `life`, " +
 			"`sir`, `lif`, `izhikevich`, `boids`, `circles`, `colony` and `custom`, which need `neighbours`. " +
 			"`custom` has a step in CUDA C++.",
 	},
@@ -215,11 +216,22 @@ var keys = []Key{
 		Path: "cell.model", Kind: Text, Scope: Trained,
 		Doc: "Model whose weights the agents have in place of random ones (`exoswarm model load`). Its tensors have " +
 			"the shapes of `torch.nn.GRUCell` and `Linear` of the cell. Of `quantum` it has the tensor `angles`, a " +
-			"number for each input of the circuit, in place of parameters. See docs/formats/model.md.",
+			"number for each input of the circuit, in place of parameters. Of `transformer` it is the language model, " +
+			"which is required. See docs/formats/model.md.",
 	},
 	{
 		Path: "cell.model_sha256", Kind: Text, Scope: Trained,
 		Doc: "Digest of the model, 64 hexadecimal digits. `exoswarm swarm create --snapshots` fills it in.",
+	},
+	{
+		Path: "cell.exact", Kind: Boolean, Scope: Language, Required: true,
+		Doc: "Whether the model is computed in float32 with sums in a fixed order, so that tokens and caches have the " +
+			"same bits on each device. It must be true: there is no other form yet.",
+	},
+	{
+		Path: "cell.cache_bytes", Kind: Integer, Min: "1", Max: "1073741824", Scope: Language,
+		Doc: "Bytes that the keys and values of a token take, as the model says. `exoswarm swarm create --snapshots` " +
+			"fills it in.",
 	},
 	{
 		Path: "cell.embed", Kind: Section, Scope: GRUAgents,
@@ -384,7 +396,13 @@ var keys = []Key{
 		Path: "vote.candidates", Kind: Texts, Min: "2", Max: "16",
 		Doc: "Names of what agents vote for, in the order of the cell. Default: the names of the cell, such as " +
 			"`[normal, suspicious, anomalous]`. A `gru` under `addressed: agent` and a custom cell have none of " +
-			"their own, but for `[zero, set]` of a custom cell under `addressed: agent`. `none` is reserved.",
+			"their own, but for `[zero, set]` of a custom cell under `addressed: agent`. Of `transformer` they are " +
+			"texts, and the default is `[yes, no]`. `none` is reserved.",
+	},
+	{
+		Path: "vote.tokens", Kind: Tokens, Min: "0", Max: "2147483647", Scope: Language,
+		Doc: "First token of each candidate. An agent votes for the candidate whose token is the likeliest. `exoswarm " +
+			"swarm create --snapshots` fills it in; without it the agents do not vote.",
 	},
 	{
 		Path: "vote.by", Kind: Text, Scope: Lattice,
@@ -479,7 +497,7 @@ var keys = []Key{
 		Doc: "Agents that watch one series or entity, or vote together. With `neighbours` it divides the width of " +
 			"the " +
 			"grid, or the agents of the graph or the box, and the default is the largest that does. Of the cell " +
-			"`quantum` the default is the largest up to 256 that divides the agents.",
+			"`quantum` the default is the largest up to 256 that divides the agents, and of `transformer` 1.",
 	},
 	{
 		Path: "agents", Kind: Integer, Min: "1", Max: "4294967295", Scope: Agents, Required: true,

@@ -73,8 +73,9 @@ func (k *Key) Facts() string {
 var scopes = map[Scope]string{
 	Groups: "`addressed: group`", Agents: "`addressed: agent`", Custom: "`cell.kind: custom`", Keyed: "a `key`",
 	GRUGroups: "`cell.kind: gru` with `addressed: group`",
-	Trained:   "`cell.kind: gru` or `quantum` with `addressed: agent`",
+	Trained:   "`cell.kind: gru`, `quantum` or `transformer` with `addressed: agent`",
 	Quantum:   "`cell.kind: quantum` with `addressed: agent`",
+	Language:  "`cell.kind: transformer` with `addressed: agent`",
 
 	Izhikevich: "`cell.kind: izhikevich`", Lattice: "`cell.kind: custom` with `addressed: agent`",
 }

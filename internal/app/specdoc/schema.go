@@ -97,6 +97,9 @@ func (k *Key) schema() schema {
 	case Lengths:
 		s["type"], s["items"] = "array", schema{"type": "number", "exclusiveMinimum": 0}
 		s["minItems"], s["maxItems"] = json.Number(k.Min), json.Number(k.Max)
+	case Tokens:
+		s["type"] = "array"
+		s["items"] = schema{"type": "integer", "minimum": json.Number(k.Min), "maximum": json.Number(k.Max)}
 	case Ticks:
 		one := schema{"type": "integer", "minimum": json.Number(k.Min), "maximum": json.Number(k.Max)}
 		s["anyOf"] = []schema{one, {"type": "array", "items": one, "minItems": 2, "maxItems": 2}}

@@ -76,7 +76,7 @@ func TestKeys(t *testing.T) {
 	kinds := map[Kind]string{
 		Text: "string", Code: "string", Number: "float64", Boolean: "*bool", Duration: "strictyaml.Duration",
 		Size: "strictyaml.Size", Texts: "[]string", OneOrAll: "dialect.Forms", Numbers: "map[string]float64",
-		Types: "map[string]string", Lengths: "swarm.Sides", Ticks: "swarm.Delay",
+		Types: "map[string]string", Lengths: "swarm.Sides", Tokens: "[]int32", Ticks: "swarm.Delay",
 		Jobs: "map[string]swarm.Job",
 	}
 	for path, of := range fields {
@@ -110,7 +110,8 @@ func TestKeys(t *testing.T) {
 	}
 	if kind, _ := Find("cell.kind"); !slices.Equal(slices.Sorted(slices.Values(kind.Values)),
 		slices.Sorted(slices.Values(append(cells.Names(), cells.CustomName, cells.LifeName, cells.SIRName,
-			cells.IzhikevichName, cells.BoidsName, cells.CirclesName, cells.ColonyName, cells.QuantumName)))) {
+			cells.IzhikevichName, cells.BoidsName, cells.CirclesName, cells.ColonyName, cells.QuantumName,
+			cells.TransformerName)))) {
 		t.Errorf("the cells %v are described, there are %v", kind.Values, cells.Names())
 	}
 	for _, c := range allCells() {
@@ -147,6 +148,8 @@ var bases = map[string]map[string]any{
 	"cell.kind=circles":         inBox("circles", map[string]any{"size": []int{9, 9, 9}, "radius": 2}),
 	"cell.kind=colony":          inBox("colony", map[string]any{"size": []int{9, 9}, "radius": 2}),
 	"cell.kind=quantum":         ofQubits(),
+	"cell.kind=transformer":     ofTokens(),
+	string(Language):            ofTokens(),
 	"neighbours.space.nearest":  inBox("boids", map[string]any{"size": []int{9, 9}, "radius": 2}),
 	"neighbours.space.periodic": inBox("boids", map[string]any{"size": []int{9, 9}, "radius": 2}),
 	"devices":                   onGrid(map[string]any{"width": 3, "height": 3}),
@@ -211,6 +214,13 @@ func ofQubits() map[string]any {
 	return map[string]any{
 		"name": "x", "addressed": "agent", "agents": 256,
 		"cell": map[string]any{"kind": "quantum", "circuit": "qubit q; bit c; c = measure q;"},
+	}
+}
+
+func ofTokens() map[string]any {
+	return map[string]any{
+		"name": "x", "addressed": "agent", "agents": 1, "page_size": "1GiB",
+		"cell": map[string]any{"kind": "transformer", "model": "m", "exact": true},
 	}
 }
 
