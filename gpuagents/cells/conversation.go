@@ -23,6 +23,7 @@ const (
 	ProgressTokens        // tokens that it has
 	ProgressLeft          // tokens that it makes at most
 	ProgressActive        // 1: the next tick has it read or make tokens
+	ProgressEnded         // why its last answer has ended, see ConversationEnds
 	ProgressWords
 )
 
@@ -37,6 +38,9 @@ const (
 	SettingsStops = 8 // their number, and the tokens
 	SettingsWords = SettingsStops + 1 + swarms.MaxStopTokens
 )
+
+// ConversationEnds are the reasons why an answer has ended, by ProgressEnded.
+var ConversationEnds = []string{"", swarms.EndedStop, swarms.EndedMax, swarms.EndedContext, swarms.EndedRead}
 
 // MostContext is the largest context of a conversation.
 const MostContext = 1 << 20

@@ -264,7 +264,7 @@ func (c *Conversations) Prompt(ctx context.Context, agent int, p swarms.Prompt) 
 	if r.tokens = append(r.tokens, p.Tokens...); r.read == len(r.tokens) {
 		r.read-- // the answer follows its last token
 	}
-	r.prompt, r.set, r.left = settings{p.Sampling, p.Stop}, true, p.Max
+	r.prompt, r.set, r.left, r.ended = settings{p.Sampling, p.Stop}, true, p.Max, ""
 	c.setActive(agent, r, true)
 	return len(r.tokens), c.keep(ctx)
 }
@@ -339,6 +339,7 @@ func (c *Conversations) Text(agent, from int) (swarms.Text, error) {
 		Version: jobs.Version, Agent: c.id(agent), From: from,
 		Tokens: r.tokens[from:min(len(r.tokens), from+swarms.MaxPromptTokens)],
 		At:     len(r.tokens), Read: r.read, Active: r.active, Left: r.left,
+		Ended: r.ended,
 	}, nil
 }
 

@@ -67,6 +67,7 @@ type plainAgent struct {
 	left   int
 	active bool
 	prompt swarms.Prompt
+	ended  string
 }
 
 func (p *plain) draw(agent int) int32 {
@@ -116,7 +117,7 @@ func (p *plain) tick(count int) (rows []swarms.TokenRow) {
 					row.Ended = swarms.EndedContext
 				}
 			}
-			if row.Ended != "" {
+			if a.ended = row.Ended; row.Ended != "" {
 				a.left, a.active = 0, false
 			}
 			rows = append(rows, row)
@@ -163,7 +164,7 @@ func (p *plain) random(t testing.TB, r *rand.Rand, c *Conversations) {
 		if a.tokens = append(a.tokens, q.Tokens...); a.read == len(a.tokens) {
 			a.read--
 		}
-		a.left, a.active, a.prompt = q.Max, true, q
+		a.left, a.active, a.prompt, a.ended = q.Max, true, q, ""
 		if at != len(a.tokens) {
 			t.Fatalf("Prompt: at %d, want %d", at, len(a.tokens))
 		}
@@ -180,7 +181,7 @@ func (p *plain) random(t testing.TB, r *rand.Rand, c *Conversations) {
 		}
 		if to <= len(a.tokens) {
 			a.tokens = slices.Clone(a.tokens[:to])
-			a.read, a.left, a.active = min(a.read, max(0, to-1)), 0, false
+			a.read, a.left, a.active, a.ended = min(a.read, max(0, to-1)), 0, false, ""
 		}
 	case 5:
 		if agent == other {
@@ -215,7 +216,7 @@ func (p *plain) check(t testing.TB, c *Conversations) {
 		text, err := c.Text(i, 0)
 		testkit.NoError(t, "Text", err)
 		if !slices.Equal(text.Tokens, a.tokens) || text.Read != a.read || text.Left != a.left ||
-			text.Active != a.active || text.At != len(a.tokens) {
+			text.Active != a.active || text.Ended != a.ended || text.At != len(a.tokens) {
 			t.Fatalf("agent %d: %+v, want %+v", i, text, a)
 		}
 	}
@@ -426,13 +427,13 @@ func TestTorn(t *testing.T) {
 func TestDamagedRecord(t *testing.T) {
 	o := testOptions(t, 512)
 	for variable, words := range map[int][]uint32{
-		cells.ConversationProgress: {3, 2, 0, 0},
+		cells.ConversationProgress: {3, 2, 0, 0, 0},
 		cells.ConversationSettings: {cells.SettingsStops: 1 << 31},
 		cells.ConversationText:     nil,
 	} {
 		c := open(t, nil, nil, o)
 		if words == nil {
-			variable, words = cells.ConversationProgress, []uint32{0, testContext + 1, 0, 0}
+			variable, words = cells.ConversationProgress, []uint32{0, testContext + 1, 0, 0, 0}
 		}
 		one := part(o.Layout, 5, variable, 0, words)
 		page := make([]byte, testPage)

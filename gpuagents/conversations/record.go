@@ -18,6 +18,7 @@ type record struct {
 	read   int     // the first ones, which are in the cache
 	left   int     // tokens that it makes at most
 	active bool    // it reads or makes tokens in the next step
+	ended  string  // why the last answer has ended; see swarms.TokenRow
 	prompt settings
 
 	kept    int  // tokens that the pages have
@@ -55,6 +56,7 @@ func (r *record) parts(to []pager.Part, l kernels.Layout, agent int) []pager.Par
 		to = append(to, part(l, agent, cells.ConversationProgress, 0, []uint32{
 			cells.ProgressRead: uint32(r.read), cells.ProgressTokens: uint32(len(r.tokens)),
 			cells.ProgressLeft: uint32(r.left), cells.ProgressActive: active,
+			cells.ProgressEnded: uint32(slices.Index(cells.ConversationEnds, r.ended)),
 		}))
 	}
 	if r.set {
@@ -91,12 +93,13 @@ func (r *record) decode(progress, set, text []uint32) error {
 	read, tokens := progress[cells.ProgressRead], progress[cells.ProgressTokens]
 	stops := set[cells.SettingsStops]
 	if read > tokens || int(tokens) > len(text) || progress[cells.ProgressActive] > 1 ||
-		progress[cells.ProgressLeft] > math.MaxInt32 || stops > swarms.MaxStopTokens {
+		progress[cells.ProgressLeft] > math.MaxInt32 || int(progress[cells.ProgressEnded]) >= len(cells.ConversationEnds) ||
+		stops > swarms.MaxStopTokens {
 		return fmt.Errorf("words %d and %d stop tokens", progress, stops)
 	}
 	*r = record{
 		read: int(read), left: int(progress[cells.ProgressLeft]), active: progress[cells.ProgressActive] == 1,
-		kept: int(tokens), tokens: make([]int32, tokens),
+		kept: int(tokens), tokens: make([]int32, tokens), ended: cells.ConversationEnds[progress[cells.ProgressEnded]],
 	}
 	for i := range r.tokens {
 		r.tokens[i] = int32(text[i])
@@ -119,7 +122,7 @@ func (r *record) decode(progress, set, text []uint32) error {
 func (r *record) shorten(n int) {
 	r.tokens, r.kept = r.tokens[:n], min(r.kept, n)
 	r.read = min(r.read, max(0, n-1))
-	r.left, r.active, r.changed = 0, false, true
+	r.left, r.active, r.ended, r.changed = 0, false, "", true
 }
 
 // copyTo makes a conversation of the first n tokens.

@@ -118,7 +118,7 @@ func (c *Conversations) apply(g *reading) (row swarms.TokenRow, is bool) {
 		row.Ended = swarms.EndedContext
 	}
 	if row.Ended != "" {
-		r.left = 0
+		r.left, r.ended = 0, row.Ended
 		c.setActive(g.agent, r, false)
 	}
 	return row, true

@@ -71,7 +71,7 @@ func newConversationState(dev device.Device, b *pages.Budget, spec *swarm.Spec, 
 func conversationVariables(l kernels.Layout) (all []raster.Var) {
 	for i, name := range []string{
 		cells.ProgressRead: "read", cells.ProgressTokens: "tokens", cells.ProgressLeft: "left",
-		cells.ProgressActive: "active",
+		cells.ProgressActive: "active", cells.ProgressEnded: "ended",
 	} {
 		all = append(all, raster.Var{Name: name, Of: cells.ConversationProgress, First: i, Count: 1})
 	}

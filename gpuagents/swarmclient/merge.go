@@ -19,7 +19,8 @@ func agentsOf(s swarms.Swarm, perGroup, k int) uint64 {
 	return uint64(end-first) * uint64(perGroup)
 }
 
-// MergeTicked adds up the tallies of all shards after count ticks of each.
+// MergeTicked adds up the tallies of all shards after count ticks of each. Tokens stand in the order
+// of the shards.
 func MergeTicked(s swarms.Swarm, perGroup, candidates, count int, of []swarms.Ticked) (swarms.Ticked, error) {
 	all := swarms.Ticked{Version: jobs.Version, Tally: make([]uint64, candidates), Decided: make([]uint64, candidates)}
 	for k, t := range of {
@@ -30,6 +31,7 @@ func MergeTicked(s swarms.Swarm, perGroup, candidates, count int, of []swarms.Ti
 		}
 		all.Stepped += t.Stepped
 		all.Undecided += t.Undecided
+		all.Tokens, all.Active = append(all.Tokens, t.Tokens...), all.Active+t.Active
 		for c := range candidates {
 			all.Tally[c] += t.Tally[c]
 			all.Decided[c] += t.Decided[c]

@@ -58,6 +58,7 @@ func (s *Swarm) Tick(ctx context.Context, count int) (sum swarms.Ticked, err err
 	if s.spec.MergesNodes() {
 		most = 1
 	}
+	var tokens []swarms.TokenRow
 	for stepped := uint64(0); count > 0; count -= most {
 		n := min(count, most)
 		var all []swarms.Ticked
@@ -75,7 +76,8 @@ func (s *Swarm) Tick(ctx context.Context, count int) (sum swarms.Ticked, err err
 			return sum, err
 		}
 		stepped += sum.Stepped
-		sum.Stepped = stepped
+		tokens = append(tokens, sum.Tokens...)
+		sum.Stepped, sum.Tokens = stepped, tokens
 	}
 	return sum, nil
 }

@@ -112,6 +112,9 @@ type Text struct {
 	// makes at most.
 	Active bool `json:"active,omitempty"`
 	Left   int  `json:"left,omitempty"`
+	// Ended is why the last answer has ended, as in TokenRow; empty: there was none, it has not, or it
+	// was cancelled.
+	Ended string `json:"ended,omitempty"`
 }
 
 // DecodePrompt reads the data of an EntryPrompt, as DecodeTick does.
