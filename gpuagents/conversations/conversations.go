@@ -169,7 +169,7 @@ func (c *Conversations) readAgain(ctx context.Context) error {
 			r := c.all[g.agent]
 			g.tokens = r.tokens[g.from:min(r.read, g.from+c.o.Chunk)]
 		}
-		if err := c.step(ctx, lacking); err != nil {
+		if err := c.step(ctx, lacking, nil); err != nil {
 			return err
 		}
 		lacking = slices.DeleteFunc(lacking, func(g *reading) bool {

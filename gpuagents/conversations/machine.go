@@ -59,9 +59,9 @@ func NewMachine(
 		return nil, errors.Join(err, held.Release())
 	}
 	m, err := transformer.New(ctx, dev, transformer.Options{
-		Parameters: p, Context: o.Context, Chunk: o.Chunk, PagePositions: o.positions(),
-		PageSize: int64(o.Layout.PageBytes), Exact: ref.Exact,
-	}, tensors{held})
+		Parameters: p, Context: o.Context, PagePositions: o.positions(), PageSize: int64(o.Layout.PageBytes),
+		Exact: ref.Exact,
+	}, held)
 	if errors.Is(err, transformer.ErrModel) {
 		err = jobs.Errorf(jobs.CodeInvalid, "model %s: %v", ref.Name, err)
 	}
@@ -89,11 +89,3 @@ func (l *language) Step(
 
 // Close implements Machine.
 func (l *language) Close() error { return errors.Join(l.Machine.Close(), l.held.Release()) }
-
-// tensors are the tensors of a held model as a machine finds them.
-type tensors struct{ held *weights.Model }
-
-func (t tensors) Tensor(name string) (transformer.Tensor, error) {
-	of, err := t.held.Tensor(name)
-	return transformer.Tensor(of), err
-}

@@ -49,7 +49,7 @@ func (c *Conversations) Tick(ctx context.Context, count int) (rows []swarms.Toke
 		for i, agent := range c.active {
 			all[i] = c.next(agent)
 		}
-		if err := c.step(ctx, all); err != nil {
+		if err := c.step(ctx, all, nil); err != nil {
 			return nil, 0, err
 		}
 		for _, g := range all {
@@ -124,15 +124,21 @@ func (c *Conversations) apply(g *reading) (row swarms.TokenRow, is bool) {
 	return row, true
 }
 
-// step has conversations read tokens, each at most once, in the order of their agents. The end of
-// ctx interrupts it between two sets of pages.
-func (c *Conversations) step(ctx context.Context, all []*reading) error {
+// maxLooked is how many conversations are looked at in a step of the machine.
+const maxLooked = 64
+
+// step has conversations read tokens, each at most once, in the order of their agents. With look it
+// changes no page: what is read is there, and look is called for each run of a step of the machine.
+// The end of ctx interrupts it between two sets of pages.
+func (c *Conversations) step(ctx context.Context, all []*reading, look func(agent, run int) error) error {
 	units := make([]pages.Unit, len(all))
 	for i, g := range all {
 		u := &units[i]
-		u.Read = g.from / c.o.positions()
 		for k := range c.pagesOf(g.from + len(g.tokens)) {
 			u.Pages = append(u.Pages, uint64(c.page(g.agent, k)))
+		}
+		if u.Read = g.from / c.o.positions(); look != nil {
+			u.Read = len(u.Pages)
 		}
 	}
 	sets, of := c.memory.PlanUnits(units)
@@ -152,10 +158,18 @@ func (c *Conversations) step(ctx context.Context, all []*reading) error {
 		if c.reduced {
 			each = 1
 		}
+		if look != nil {
+			each = min(each, maxLooked)
+		}
 		for from := 0; from < len(runs); from += each {
-			err := c.machine.Step(wait, c.memory.Arena(), runs[from:from+each], out[from:from+each])
-			if err != nil {
+			to := min(from+each, len(runs))
+			if err := c.machine.Step(wait, c.memory.Arena(), runs[from:to], out[from:to]); err != nil {
 				return err
+			}
+			for k := from; look != nil && k < to; k++ {
+				if err := look(part[k].agent, k-from); err != nil {
+					return err
+				}
 			}
 		}
 		for k, g := range part {

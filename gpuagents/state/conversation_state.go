@@ -5,16 +5,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
+	"github.com/exoswarm/exoswarm/consensus"
+	"github.com/exoswarm/exoswarm/consensus/fusion"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/cuda/kernels/languageset"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/conversations"
 	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/gpuagents/weights"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -30,11 +33,8 @@ type conversationState struct {
 	layout   kernels.Layout // of the records
 	groups   GroupRange
 	options  conversations.Options
+	rounds   *Rounds   // with the leader of the last round
 	computer *computer // nil before the first question that needs it
-	// machine makes the machine of a model.
-	machine func(
-		ctx context.Context, h *weights.Holder, ref weights.Ref, open func(ctx context.Context) (weights.Source, error),
-	) (conversations.Machine, error)
 }
 
 // newConversationState allocates the conversations of a shard; see newAgentState.
@@ -58,11 +58,6 @@ func newConversationState(dev device.Device, b *pages.Budget, spec *swarm.Spec, 
 		Context: int(cell.Value("context")), Chunk: int(cell.Value("chunk")), Seed: spec.Seed,
 		CacheBytes: spec.Cell.CacheBytes,
 	}}
-	s.machine = func(
-		ctx context.Context, h *weights.Holder, ref weights.Ref, open func(ctx context.Context) (weights.Source, error),
-	) (conversations.Machine, error) {
-		return conversations.NewMachine(ctx, dev, h, ref, open, s.options)
-	}
 	s.all, err = conversations.New(dev, b, s.options)
 	return s, err
 }
@@ -87,7 +82,7 @@ func (s *conversationState) Info() Info {
 		s.spec.Vote.Tokens)
 	return Info{
 		Cell: cells.TransformerName, Agents: int64(s.options.Agents), Stepped: 1, Checkpoint: s.spec.Checkpoint,
-		Digest: digestOf(what),
+		Digest: digestOf(what, languageset.Names()...),
 	}
 }
 
@@ -142,7 +137,11 @@ func (s *conversationState) Apply(ctx context.Context, e swarms.Entry) (Answer, 
 	case swarms.EntryTick:
 		return s.tick(ctx, e.Data)
 	case swarms.EntryQuery:
-		return s.query(e.Data)
+		return s.query(wait, e.Data)
+	case swarms.EntryVote:
+		return s.vote(ctx, e.Data)
+	case swarms.EntryFuse:
+		return s.fuse(ctx, e.Data)
 	case swarms.EntryCompute:
 		return s.compute(ctx, e.Data)
 	case swarms.EntryLearn:
@@ -213,7 +212,7 @@ func (s *conversationState) tick(ctx context.Context, data []byte) (Answer, erro
 }
 
 // query answers the text of a conversation, or the progress of some.
-func (s *conversationState) query(data []byte) (Answer, error) {
+func (s *conversationState) query(ctx context.Context, data []byte) (Answer, error) {
 	q, err := swarms.DecodeQuery(data)
 	if err != nil {
 		return Answer{}, err
@@ -224,6 +223,11 @@ func (s *conversationState) query(data []byte) (Answer, error) {
 			return Answer{}, err
 		}
 		text, err := s.all.Text(agent, q.Text.From)
+		if err == nil && q.Text.Embedding {
+			err = s.all.Look(ctx, []int{agent}, nil, func(_ int, embedding, _ []float32) {
+				text.Embedding = slices.Clone(embedding)
+			})
+		}
 		if err != nil {
 			return Answer{}, err
 		}
@@ -257,4 +261,142 @@ func (s *conversationState) compute(ctx context.Context, data []byte) (Answer, e
 		})
 	}
 	return computed(ctx, s.computer, data)
+}
+
+// agents returns all agents of the shard.
+func (s *conversationState) agents() []int {
+	all := make([]int, s.options.Agents)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// vote answers a vote of all conversations that have read tokens: the ballot of each is the
+// candidate whose first token is the likeliest behind them. The end of ctx interrupts it between two
+// sets of pages.
+func (s *conversationState) vote(ctx context.Context, data []byte) (Answer, error) {
+	v, err := swarms.DecodeVote(data)
+	if err != nil {
+		return Answer{}, err
+	}
+	rule, err := swarm.VoteRule(v)
+	if err != nil {
+		return Answer{}, err
+	}
+	if err := s.votes(); err != nil {
+		return Answer{}, err
+	}
+	e, err := s.election(ctx, v.Round)
+	if err != nil {
+		return Answer{}, err
+	}
+	elected := v.Priority == swarms.PriorityElected
+	d, err := e.Decide(rule)
+	if d.Round = v.Round; !elected {
+		d.Leader = s.groups.leader(s.spec.Seed, v.Round, s.layout.Agents, v.Priority == swarms.PrioritySeeded)
+	}
+	if err != nil {
+		return Answer{}, err
+	}
+	voted := swarm.NewVoted(d)
+	switch {
+	case elected && s.groups.Shards == 1:
+		voted = swarm.NewElected(d)
+	case elected: // the winner of the swarm is not known here
+		voted.Leader, voted.Bids = nil, swarm.NewBids(e)
+	}
+	data, err = json.Marshal(voted)
+	return Answer{Kind: swarms.EntryVoted, Data: data, Voted: &voted}, err
+}
+
+// votes refuses what needs ballots in a swarm whose record has no tokens of its candidates.
+func (s *conversationState) votes() error {
+	if len(s.spec.Vote.Tokens) == 0 {
+		return jobs.Errorf(jobs.CodeInvalid, "vote: the swarm has no tokens of its candidates: create it with "+
+			"--snapshots, and a model with a tokenizer, or write vote.tokens")
+	}
+	return nil
+}
+
+// election returns the ballots of all conversations, with the best bid for each candidate.
+func (s *conversationState) election(ctx context.Context, round uint64) (consensus.Election, error) {
+	e, err := consensus.NewElection(len(s.spec.Vote.Candidates))
+	if err != nil {
+		return e, err
+	}
+	draw, leads := consensus.NewDraw(s.spec.Seed, round), consensus.Leader{}
+	if last := s.rounds.Outcome(); last != nil && last.Leader != nil {
+		leads = consensus.Leader{Agent: uint64(last.Leader.Agent), Term: last.Term, Elected: true}
+	}
+	cast := uint64(0)
+	err = s.all.Look(ctx, s.agents(), s.spec.Vote.Tokens, func(agent int, _, logits []float32) {
+		id := s.options.First + uint32(agent)
+		of := conversations.Ballot(logits)
+		bid := consensus.Leader{Agent: uint64(id), Priority: draw.Priority(id), Elected: true}
+		if leads.Elected && leads.Agent == bid.Agent {
+			bid.Term = leads.Term
+		}
+		e.Bid(of, bid)
+		e.Tally.Counts[of]++
+		cast++
+	})
+	e.Tally.Total = uint64(s.options.Agents)
+	e.Tally.Abstentions = e.Tally.Total - cast
+	return e, err
+}
+
+// fuse answers the means of the embeddings of conversations that have read tokens, by node.
+func (s *conversationState) fuse(ctx context.Context, data []byte) (Answer, error) {
+	want, err := swarms.DecodeFuse(data)
+	if err != nil {
+		return Answer{}, err
+	}
+	all, first, n := 1, 0, 1
+	switch want.By {
+	case swarms.ByVote:
+		if err := s.votes(); err != nil {
+			return Answer{}, err
+		}
+		all = len(s.spec.Vote.Candidates)
+		n = all
+	case swarms.ByGroup:
+		g := s.groups
+		if all = want.Nodes; all == 0 {
+			all = g.All
+		}
+		if all > g.All {
+			return Answer{}, jobs.Errorf(jobs.CodeInvalid, "fuse: nodes %d: the swarm has %d groups: use at most as many",
+				want.Nodes, g.All)
+		}
+		first = g.First * all / g.All
+		n = (g.First+g.Groups-1)*all/g.All - first + 1
+	}
+	width := s.all.EmbeddingWidth()
+	if err := checkNodes(n, width); err != nil {
+		return Answer{}, err
+	}
+	nodes, err := fusion.NewNodes(n, width)
+	if err != nil {
+		return Answer{}, err
+	}
+	var members []uint32
+	var embeddings []float32
+	err = s.all.Look(ctx, s.agents(), s.spec.Vote.Tokens, func(agent int, embedding, logits []float32) {
+		node := 0
+		switch want.By {
+		case swarms.ByVote:
+			node = conversations.Ballot(logits)
+		case swarms.ByGroup:
+			node = (s.groups.First+agent/s.layout.Agents)*all/s.groups.All - first
+		}
+		members, embeddings = append(members, uint32(node)), append(embeddings, embedding...)
+	})
+	if err != nil {
+		return Answer{}, err
+	}
+	if _, err := nodes.Accumulate(members, embeddings, nil); err != nil {
+		return Answer{}, err
+	}
+	return answerFusion(want, first, nodes, 0)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/conversations"
 	"github.com/exoswarm/exoswarm/gpuagents/gpubatch"
 	"github.com/exoswarm/exoswarm/gpuagents/model"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
@@ -42,6 +43,9 @@ func NewSnapshotter(of State, s swarms.Swarm, spec *swarm.Spec, has GroupRange, 
 	r := &Rounds{concludes: spec.Topology().ByAgent && has.Shards == 1}
 	if a, ok := of.(*agentState); ok {
 		a.rounds, r.measures = r, a.agents.Cell().Measures()
+	}
+	if c, ok := of.(*conversationState); ok {
+		c.rounds = r
 	}
 	rules, _ := spec.Rules() // a State was made of the specification, so they are valid
 	return &Snapshotter{State: of, swarm: s, spec: spec, store: store, groups: has, rules: rules, rounds: r}
@@ -204,8 +208,14 @@ func (k *Snapshotter) equipLanguage(ctx context.Context, s *conversationState, o
 	if k.files == nil || k.held == nil {
 		return jobs.Errorf(jobs.CodeInvalid, "model %s: no language models are read here", of.Name)
 	}
-	m, err := s.machine(ctx, k.held, weights.Ref{ModelRef: of, Exact: k.spec.Cell.Exact},
-		func(ctx context.Context) (weights.Source, error) { return model.Open(ctx, k.store, k.files, of) })
+	m, err := conversations.NewMachine(ctx, s.dev, k.held, weights.Ref{ModelRef: of, Exact: k.spec.Cell.Exact},
+		func(ctx context.Context) (weights.Source, error) {
+			o, err := model.Open(ctx, k.store, k.files, of)
+			if err != nil {
+				return nil, err // and not a Source
+			}
+			return o, nil
+		}, s.options)
 	if err != nil {
 		return refusedModel(ctx, err)
 	}

@@ -93,10 +93,12 @@ const (
 	EndedRead    = "read"    // it has read the prompt, and was to make no tokens
 )
 
-// TextRange asks for the tokens of a conversation from a position on.
+// TextRange asks for the tokens of a conversation from a position on, and with Embedding for the
+// embedding of what it has read.
 type TextRange struct {
-	Agent uint32 `json:"agent"`
-	From  int    `json:"from"`
+	Agent     uint32 `json:"agent"`
+	From      int    `json:"from"`
+	Embedding bool   `json:"embedding,omitempty"`
 }
 
 // Text is the answer to a query for the tokens of a conversation: from From on, at most
@@ -115,6 +117,9 @@ type Text struct {
 	// Ended is why the last answer has ended, as in TokenRow; empty: there was none, it has not, or it
 	// was cancelled.
 	Ended string `json:"ended,omitempty"`
+	// Embedding is the last normalised state of the model, or its projection; nil: it was not asked
+	// for, or nothing is read.
+	Embedding []float32 `json:"embedding,omitempty"`
 }
 
 // DecodePrompt reads the data of an EntryPrompt, as DecodeTick does.
