@@ -385,17 +385,23 @@ func modelOf(cmd *cobra.Command, spec *swarm.Spec, name, digest string) (ref swa
 	return ref, nil
 }
 
-// pinModel fills in the digest of the model of a specification; it does nothing without a model.
-func pinModel(cmd *cobra.Command, spec *swarm.Spec) error {
+// pinModel returns a specification with the digest of its model, and what conversations need of it;
+// it does nothing without a model.
+func pinModel(cmd *cobra.Command, spec *swarm.Spec) (_ *swarm.Spec, err error) {
 	if spec.Cell.Model == "" {
-		return nil
+		return spec, nil
 	}
-	ref, err := modelOf(cmd, spec, spec.Cell.Model, spec.Cell.ModelSHA256)
+	if spec.Conversations() {
+		spec, err = pinLanguage(cmd, spec)
+	} else {
+		var ref swarms.ModelRef
+		ref, err = modelOf(cmd, spec, spec.Cell.Model, spec.Cell.ModelSHA256)
+		spec.Cell.ModelSHA256 = ref.SHA256
+	}
 	if err != nil {
-		return fmt.Errorf("swarm create: %w", err)
+		return nil, fmt.Errorf("swarm create: %w", err)
 	}
-	spec.Cell.ModelSHA256 = ref.SHA256
-	return nil
+	return spec, nil
 }
 
 var adoptVerb = cli.Verb{
@@ -423,6 +429,9 @@ func swarmAdopt(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	digest, _ := cmd.Flags().GetString("digest")
 	if name == "" {
 		return command.Usage("swarm adopt: --model is missing: exoswarm model list shows those there are")
+	}
+	if err := s.Spec().Adopts(); err != nil {
+		return err
 	}
 	ref, err := modelOf(cmd, s.Spec(), name, digest)
 	if err != nil {

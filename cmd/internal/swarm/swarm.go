@@ -34,7 +34,7 @@ func Command(explain cli.Verb) *cobra.Command {
 		Use: "swarm", Short: "Create swarms of agents, step, feed, query, draw and delete them",
 		Names: cli.SwarmNames,
 		Verbs: []cli.Verb{
-			createVerb, listVerb, getVerb, pagesVerb, tickVerb, observeVerb, queryVerb, stateVerb, voteVerb,
+			createVerb, listVerb, getVerb, pagesVerb, tickVerb, sayVerb, observeVerb, queryVerb, stateVerb, voteVerb,
 			emittedVerb,
 			fuseVerb, learnVerb, adoptVerb, computeVerb, trimVerb, resetVerb, deleteVerb, orphansVerb, exportVerb,
 			renderVerb, watchVerb, explain,
@@ -91,7 +91,9 @@ the place of --snapshots, below graphs/, under its digest. Keep it as long as th
 snapshots of it: exoswarm swarm delete --snapshots removes it when nobody needs it.
 
 A model (cell: {kind: gru, model: NAME}) is read from the place of --snapshots too, for its digest. The
-specification may have the digest itself, as model_sha256. Keep the model as long as the swarm.`,
+specification may have the digest itself, as model_sha256. Keep the model as long as the swarm. Of a
+language model (kind: transformer) the size of its cache and the first tokens of the candidates are read
+as well.`,
 		Flags: func(f *pflag.FlagSet) {
 			f.StringP("file", "f", "", "specification of the swarm, with addressed: agent, or groups: N")
 			f.String("from", "", "name of the snapshot with which the agents begin")
@@ -290,7 +292,8 @@ func swarmCreate(cmd *cobra.Command, args []string) error {
 }
 
 func createSwarm(cmd *cobra.Command, c *natsq.Conn, spec *swarm.Spec, from *swarms.SnapshotRef) error {
-	if err := pinModel(cmd, spec); err != nil {
+	spec, err := pinModel(cmd, spec)
+	if err != nil {
 		return err
 	}
 	if err := storeGraph(cmd, spec); err != nil {
@@ -462,7 +465,8 @@ func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 // without a decision.
 //
 // Fields: candidate, agents (left out for none) and groups. The number of steps of all agents
-// together goes to stderr. The tallies are sums over all shards.
+// together goes to stderr. The tallies are sums over all shards. Of conversations it prints the
+// tokens that they have made: agent, at, token and ended.
 func swarmTick(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	count, _ := cmd.Flags().GetInt("count")
 	if count < 1 {
@@ -471,6 +475,13 @@ func swarmTick(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	t, err := s.Tick(cmd.Context(), count)
 	if err != nil {
 		return err
+	}
+	if s.Spec().Conversations() {
+		if err := rowTable.Print(cmd, t.Tokens...); err != nil {
+			return err
+		}
+		cmd.PrintErrf("%d ticks, %d conversations are active\n", count, t.Active)
+		return nil
 	}
 	var all []candidateTally
 	for c, name := range s.Spec().Vote.Candidates {
@@ -482,6 +493,12 @@ func swarmTick(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	}
 	cmd.PrintErrf("%d ticks, %d steps of agents\n", count, t.Stepped)
 	return nil
+}
+
+// rowTable is what swarm tick prints of conversations.
+var rowTable = cli.Table[swarms.TokenRow]{
+	Columns: []string{"AGENT", "AT", "TOKEN", "ENDED"},
+	Row:     func(t swarms.TokenRow) []any { return []any{t.Agent, t.At, t.Token, t.Ended} },
 }
 
 // candidateTally is an item of swarm tick.
