@@ -70,7 +70,7 @@ import (
 //	context USER FILE        write a context of the nats tool
 //	repeat N FROM TO         write a file N times into another
 //	edges N AGENTS FILE      write edges between random agents
-//	process NAME DIR         start a GPU agent as a process, with its data in a folder; end is a kill -9
+//	process NAME DIR ARG...  start a GPU agent as a process, with its data in a folder; end is a kill -9
 //	serve DIR                start exoswarm serve in a folder, as a process on free ports; exec exoswarm
 //	                         is then the same program, and end serve ends it
 func TestScripts(t *testing.T) {
@@ -413,8 +413,9 @@ func (s *scene) serve(ts *testscript.TestScript, args []string) {
 }
 
 func (s *scene) process(ts *testscript.TestScript, args []string) {
-	p, _ := startProcess(s.t, "gpuagent is ready", filepath.Join(binaries(s.t), "gpuagent"), "--nats", s.url,
-		"--data-dir", ts.MkAbs(args[1]), "--device", "host", "--name", args[0], "--lease-ttl", "1s")
+	p, _ := startProcess(s.t, "gpuagent is ready", filepath.Join(binaries(s.t), "gpuagent"), append([]string{
+		"--nats", s.url, "--data-dir", ts.MkAbs(args[1]), "--device", "host", "--name", args[0], "--lease-ttl", "1s",
+	}, args[2:]...)...)
 	s.workers[args[0]] = sync.OnceFunc(func() { p.end(s.t, syscall.SIGKILL) })
 	s.closers = append(s.closers, s.workers[args[0]])
 }
