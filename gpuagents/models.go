@@ -150,11 +150,12 @@ func (a *Agent) keepModel(ctx context.Context, k *keptModel) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil {
-			a.o.Logger.Warn("a model is not held", "model", k.ref.Name, "error", err)
-			if first {
-				return
-			}
+		if err == nil { // a device has failed
+			continue
+		}
+		a.o.Logger.Warn("a model is not held", "model", k.ref.Name, "error", err)
+		if first {
+			return
 		}
 		_ = retry.Sleep(ctx, pause)
 	}

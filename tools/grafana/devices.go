@@ -106,11 +106,13 @@ func devices() Dashboard {
 			{"Saturation", []Panel{
 				{
 					Title: "Device memory", Kind: "timeseries", Unit: "bytes",
-					Description: "Open buffers, and the size.",
+					Description: "Open buffers, the size, and the weights of language models. Weights in pinned memory and in " +
+						"files pass through the device in each step.",
 					Queries: []Query{
 						q("exoswarm_device_memory_in_use_bytes"+byDevice, "{{instance}} {{device}} in use"),
 						q("exoswarm_device_memory_cached_bytes"+byDevice, "{{instance}} {{device}} cached"),
 						q("exoswarm_device_memory_size_bytes"+byDevice, "{{instance}} {{device}} size"),
+						q("exoswarm_model_bytes"+byDevice+" > 0", "{{instance}} {{device}} weights in {{place}}"),
 					},
 				},
 				{
@@ -233,14 +235,6 @@ func devices() Dashboard {
 						q(rate("exoswarm_model_residency_claims_total"+byAgent, "instance"), "{{instance}} models compared"),
 						q(rate("exoswarm_model_residency_violations_total"+byAgent, "instance"),
 							"{{instance}} models violated"),
-					},
-				},
-				{
-					Title: "Models", Kind: "timeseries", Unit: "bytes",
-					Description: "Weights of language models: on the device, and in pinned memory and files, from which " +
-						"they pass through the device in each step.",
-					Queries: []Query{
-						q("sum by (device, place) (exoswarm_model_bytes"+byAgent+")", "{{device}} {{place}}"),
 					},
 				},
 			}},

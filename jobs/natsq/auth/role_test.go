@@ -14,6 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
 	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
+	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -378,6 +379,10 @@ func TestViewer(t *testing.T) {
 		},
 		"purge": func() error { _, err := me.Letters.Purge(ctx, jobs.DeadFilter{}); return err },
 		"drain": func() error { return me.Registry.DrainAgent(ctx, "a") },
+		"hold a model": func() error {
+			_, err := me.Telemetry.ChangeModel(ctx, "a", telemetry.ModelChange{Do: telemetry.HoldModel})
+			return err
+		},
 		"put object": func() error {
 			_, err := me.Objects.PutObject(ctx, "o", jobs.Owner{}, strings.NewReader("x"))
 			return err

@@ -80,9 +80,12 @@ func (t *Telemetry) AnswerModels(
 }
 
 // ChangeModel asks an agent about a model, and returns the models that it has then. Errors are as of
-// AskView; the login may be refused.
+// AskView; jobs.ErrDenied: the login may not.
 func (t *Telemetry) ChangeModel(ctx context.Context, agent string, c ModelChange) (m Models, err error) {
 	c.Version = jobs.Version
-	return m, t.ask(ctx, fmt.Sprintf("ask agent %s to %s models", agent, c.Do), modelPrefix+AgentKey(agent),
-		modelPatience, c, &m)
+	what := fmt.Sprintf("ask agent %s to %s models", agent, c.Do)
+	err = t.conn.Retry(ctx, what, func(ctx context.Context) error {
+		return t.ask(ctx, what, modelPrefix+AgentKey(agent), modelPatience, c, &m)
+	})
+	return m, err
 }
