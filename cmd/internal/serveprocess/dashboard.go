@@ -209,7 +209,7 @@ func (l *listener) open(
 	log := l.options.Log
 	past := travel.Options{Conn: c, Log: log}
 	if snapshots != nil {
-		past.Snapshots = snapshots
+		past.Snapshots, past.Models = snapshots, bucket.FilesOf(snapshots, "") // without copies it has nothing to close
 	}
 	guide, err := travel.New(past)
 	if err != nil {

@@ -90,7 +90,9 @@ func swarmState(cmd *cobra.Command, args []string, c *natsq.Conn) (err error) {
 			return err
 		}
 		defer func() { err = errors.Join(err, b.Close()) }()
-		o.Snapshots = b
+		files := bucket.FilesOf(b, "")
+		defer func() { err = errors.Join(err, files.Close()) }()
+		o.Snapshots, o.Models = b, files
 	}
 	// The guide is closed before the bucket, from which a replay may still read.
 	guide, err := travel.New(o)

@@ -44,6 +44,14 @@ func NewFiles(from Bucket, ring *keyring.Ring, dir string) *Files {
 	}
 }
 
+// FilesOf is NewFiles of a place that Seal may have changed, with its keys.
+func FilesOf(b Bucket, dir string) *Files {
+	if s, is := b.(sealed); is {
+		return NewFiles(s.Bucket, s.ring, dir)
+	}
+	return NewFiles(b, nil, dir)
+}
+
 // Close closes the folder of the copies.
 func (f *Files) Close() error {
 	if f.copies == nil {

@@ -77,6 +77,7 @@ type testCluster struct {
 	server    *server.Server
 	conn      *natsq.Conn
 	snapshots snapshot.Store
+	models    snapshot.Files // for agents; nil: they have none
 	seq       map[string]uint64 // the last entry, by key and shard
 	rng       *rand.Rand
 }
@@ -114,7 +115,8 @@ func (c *testCluster) agent(name string, keep shard.Checkpoints) *gpuagents.Agen
 	c.t.Helper()
 	a, err := gpuagents.Start(gpuagents.Options{
 		Name: name, Device: openHost(c.t), Queue: jobstest.Open(c.t, c.server, natsq.Connect).Swarms, Checkpoints: keep,
-		Logger: slog.New(slog.DiscardHandler), PageMemory: 64 << 20, Snapshots: c.snapshots, LeaseTTL: time.Second,
+		Logger: slog.New(slog.DiscardHandler), PageMemory: 64 << 20, Snapshots: c.snapshots, Models: c.models,
+		LeaseTTL: time.Second,
 	})
 	if err != nil {
 		c.t.Fatal(err)

@@ -61,6 +61,7 @@ func (p *player) play(ctx context.Context) (m *ReplayMoment, err error) {
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
 	p.state = state.NewSnapshotter(st, p.swarm, p.spec, has, p.r.o.Snapshots)
+	p.state.UseLanguages(p.r.held, p.r.o.Models)
 	if err := p.begin(ctx, kept); err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/gpuagents/weights"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -49,6 +50,8 @@ type ReplayOptions struct {
 	Logs   Logs
 	// Snapshots is the place where the GPU agents keep snapshots; nil: replays use none.
 	Snapshots snapshot.Store
+	// Models opens the files of language models in Snapshots; nil: conversations are not replayed.
+	Models snapshot.Files
 	// MaxBytes bounds the pages of a shard in bytes. A replay holds them twice: the state, and the
 	// moment that it returns. 0: DefaultMaxBytes.
 	MaxBytes int64
@@ -65,6 +68,7 @@ type Replayer struct {
 	turn chan struct{} // has one element while no replay runs
 	done chan struct{} // closed by Close
 	once sync.Once     // of Close
+	held *weights.Holder
 	kept moments
 }
 
@@ -83,6 +87,7 @@ func NewReplayer(o ReplayOptions) (*Replayer, error) {
 		o.KeepBytes = DefaultKeepBytes
 	}
 	r := &Replayer{o: o, turn: make(chan struct{}, 1), done: make(chan struct{}), kept: moments{most: o.KeepBytes}}
+	r.held = weights.NewHolder(o.Device, nil)
 	r.turn <- struct{}{}
 	return r, nil
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -104,5 +106,49 @@ func TestReplayModels(t *testing.T) {
 	if _, err := c.replayer(nil).At(t.Context(), s, 0, marks[0], Bounds{}); err == nil ||
 		!strings.Contains(err.Error(), "model one: no models are read here") {
 		t.Errorf("without a place: %v, want an error that names the model", err)
+	}
+}
+
+// TestReplayConversations: a replay draws the tokens that the agents have drawn.
+func TestReplayConversations(t *testing.T) {
+	c := newCluster(t)
+	data, err := os.ReadFile("../../../../gpuagents/model/testdata/small.gguf")
+	testkit.NoError(t, "os.ReadFile", err)
+	_, digest, err := model.Load(t.Context(), c.snapshots, "small", []model.Part{{
+		Name: model.GGUFName, Bytes: int64(len(data)), From: bytes.NewReader(data),
+	}}, model.About{})
+	testkit.NoError(t, "model.Load", err)
+	files := bucket.FilesOf(c.snapshots.(bucket.Bucket), "")
+	testkit.Close(t, files)
+	c.models = files
+	c.agent("a", nil)
+	s := c.create("name: talk\naddressed: agent\nagents: 6\ncell: {kind: transformer, model: small, model_sha256: " +
+		digest + ", exact: true, cache_bytes: 256, params: {context: 64}}\npage_size: 64KiB\n")
+	say := func(kind, format string, args ...any) uint64 {
+		t.Helper()
+		n := c.append(s, 0, swarms.Entry{Kind: kind, Data: fmt.Appendf(nil, format, args...)})
+		if e := c.answered(s, 0, n); e.Kind == swarms.EntryRejected {
+			t.Fatalf("%s is refused: %s", kind, e.Data)
+		}
+		return n
+	}
+	for agent := range 4 {
+		say(swarms.EntryPrompt, `{"v":1,"agent":%d,"tokens":[3,%d],"max":9,"sampling":{"temperature":1}}`, agent, agent)
+		say(swarms.EntryTick, `{"v":1,"count":2}`)
+	}
+	last := say(swarms.EntryTick, `{"v":1,"count":20}`)
+	saved := c.snapshot(s, 0, "kept")
+	with := func(o *ReplayOptions) { o.Models = files }
+	want, err := c.replayer(func(o *ReplayOptions) { withSnapshots(c)(o); with(o) }).At(t.Context(), s, 0, saved, Bounds{})
+	testkit.NoError(t, "At by a snapshot", err)
+	got, err := c.replayer(func(o *ReplayOptions) { o.Snapshots = noSnapshots{c.snapshots}; with(o) }).At(t.Context(), s,
+		0, last, Bounds{})
+	testkit.NoError(t, "At", err)
+	if same, err := got.Same(want); err != nil || !same {
+		t.Errorf("the replay differs from the snapshot: %v", err)
+	}
+	if _, err := c.replayer(withSnapshots(c)).At(t.Context(), s, 0, last, Bounds{}); err == nil ||
+		!strings.Contains(err.Error(), "no language models are read here") {
+		t.Errorf("without files of models: %v, want an error", err)
 	}
 }

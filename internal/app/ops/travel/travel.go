@@ -28,6 +28,9 @@ type Options struct {
 	// Snapshots is the store where the GPU agents keep snapshots. It stays the caller's. nil:
 	// replays start at the first entry of a log.
 	Snapshots snapshot.Store
+	// Models opens the files of language models there. It stays the caller's. nil: conversations are
+	// not replayed.
+	Models snapshot.Files
 	// MaxBytes bounds the pages of a replayed shard, MaxEntries the entries of a replay. 0: the
 	// defaults of ReplayOptions.
 	MaxBytes   int64
@@ -56,7 +59,8 @@ func New(o Options) (*Guide, error) {
 		return nil, fmt.Errorf("replays: %w", err)
 	}
 	r, err := NewReplayer(ReplayOptions{
-		Device: dev, Logs: o.Conn.Swarms, Snapshots: o.Snapshots, MaxBytes: o.MaxBytes, MaxEntries: o.MaxEntries,
+		Device: dev, Logs: o.Conn.Swarms, Snapshots: o.Snapshots, Models: o.Models, MaxBytes: o.MaxBytes,
+		MaxEntries: o.MaxEntries,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("replays: %w", err), dev.Close())
