@@ -40,6 +40,13 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 		}
 		return err
 	}
+	if m := state.HoldLanguage(ctx, on.Weights(), a.o.Snapshots, a.o.Models, spec); m != nil {
+		defer func() {
+			if rerr := m.Release(); rerr != nil {
+				log.Error("releasing the shard's model", "error", rerr)
+			}
+		}()
+	}
 	has := state.RangeOf(s, shard)
 	st, err := newState(ctx, on, spec, has, do.Members, log)
 	if ctx.Err() != nil && st == nil {

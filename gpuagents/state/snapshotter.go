@@ -209,17 +209,41 @@ func (k *Snapshotter) equipLanguage(ctx context.Context, s *conversationState, o
 		return jobs.Errorf(jobs.CodeInvalid, "model %s: no language models are read here", of.Name)
 	}
 	m, err := conversations.NewMachine(ctx, s.dev, k.held, weights.Ref{ModelRef: of, Exact: k.spec.Cell.Exact},
-		func(ctx context.Context) (weights.Source, error) {
-			o, err := model.Open(ctx, k.store, k.files, of)
-			if err != nil {
-				return nil, err // and not a Source
-			}
-			return o, nil
-		}, s.options)
+		languageSource(k.store, k.files, of), s.options)
 	if err != nil {
 		return refusedModel(ctx, err)
 	}
 	return s.all.Equip(ctx, m)
+}
+
+func languageSource(store snapshot.Store, files snapshot.Files, of swarms.ModelRef) func(context.Context) (
+	weights.Source, error,
+) {
+	return func(ctx context.Context) (weights.Source, error) {
+		o, err := model.Open(ctx, store, files, of)
+		if err != nil {
+			return nil, err // and not a Source
+		}
+		return o, nil
+	}
+}
+
+// HoldLanguage holds the language model of a specification, which the caller releases after the
+// State. It comes before New, because the pages of a shard take all the memory that is left, and a
+// shard gives nothing before it is open. Without a model, or after an error, which Equip meets again
+// and tells, it returns nil.
+func HoldLanguage(
+	ctx context.Context, h *weights.Holder, store snapshot.Store, files snapshot.Files, spec *swarm.Spec,
+) *weights.Model {
+	if spec.Cell.Kind != cells.TransformerName || h == nil || store == nil || files == nil {
+		return nil
+	}
+	of := swarms.ModelRef{Name: spec.Cell.Model, SHA256: spec.Cell.ModelSHA256}
+	m, err := h.Hold(ctx, weights.Ref{ModelRef: of, Exact: spec.Cell.Exact}, languageSource(store, files, of))
+	if err != nil {
+		return nil
+	}
+	return m
 }
 
 // refusedModel returns the error for a model that could not be read.

@@ -166,6 +166,10 @@ func (m *held) noRoom(bytes int64) error {
 		ErrRoom, bytes, free)
 }
 
+// roomPatience is how long a model waits for memory that shards may give. A shard that waits for its
+// own model, or is being opened, gives nothing.
+const roomPatience = 10 * time.Second
+
 // take allocates the buffer of a part. has is false without room.
 func (h *Holder) take(ctx context.Context, p *part) (has bool, err error) {
 	if h.budget != nil {
@@ -174,14 +178,17 @@ func (h *Holder) take(ctx context.Context, p *part) (has bool, err error) {
 			return false, nil
 		}
 	}
+	patient, cancel := context.WithTimeout(ctx, roomPatience)
+	defer cancel()
 	for b := h.budget.AllOnDevice(); ; {
 		p.given, err = b.Allocate(0, 1, int(p.bytes))
 		var short *pages.Shortage
 		if !errors.As(err, &short) {
 			break
 		}
-		if b, err = b.Await(ctx, short); err != nil {
-			return false, err
+		if b, err = b.Await(patient, short); err != nil {
+			p.given = nil
+			return false, context.Cause(ctx)
 		}
 	}
 	if err != nil { // a refusal: nobody gives what is missing
