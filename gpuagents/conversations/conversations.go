@@ -60,7 +60,7 @@ var ErrTorn = fmt.Errorf("%w: conversations are between two steps", gpubatch.Err
 
 // New makes the conversations of a shard, with pages that take the budget b. The memory is not open.
 // The caller closes them before the device. A *jobs.Error means that there is no room for the pages
-// of one conversation.
+// of one conversation, which are on the device together.
 func New(dev device.Device, b *pages.Budget, o Options) (*Conversations, error) {
 	l := o.Layout
 	groups := o.Agents / l.Agents
@@ -70,14 +70,8 @@ func New(dev device.Device, b *pages.Budget, o Options) (*Conversations, error) 
 	}
 	c.each = c.pagesOf(o.Context)
 	var err error
-	if c.memory, err = pages.NewMemory(dev, b, groups, l.PageBytes, c.first+o.Agents*c.each); err != nil {
+	if c.memory, err = pages.NewMemory(dev, b.WithTogether(c.each), groups, l.PageBytes, c.first+o.Agents*c.each); err != nil {
 		return nil, err
-	}
-	if !c.memory.Fits(c.each) {
-		frames := c.memory.Frames()
-		return nil, errors.Join(jobs.Errorf(jobs.CodeDevice, "a conversation of %d tokens has %d pages of %d bytes, "+
-			"which are on the device together, and there is room for %d: give the agent process more memory, or create "+
-			"the swarm with a smaller context", o.Context, c.each, l.PageBytes, frames), c.memory.Close())
 	}
 	return c, nil
 }

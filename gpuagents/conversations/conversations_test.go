@@ -390,7 +390,7 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("a tick of 512 steps: %v", err)
 	}
 	_, err = New(c.memory.Device(), pages.NewBudget(6*testPage, 1<<30), o)
-	if !refused(t, "New", err) || !strings.Contains(err.Error(), "has 7 pages") {
+	if !refused(t, "New", err) || !strings.Contains(err.Error(), "too few on the device") {
 		t.Errorf("6 frames for conversations of 7 pages: %v", err)
 	}
 }

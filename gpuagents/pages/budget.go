@@ -22,6 +22,8 @@ type Budget struct {
 	beside int64
 	// eager takes the frames that are left rather than wait for frames that other shards may give.
 	eager bool
+	// together is how many pages of a shard are on the device at once.
+	together int
 }
 
 // sharedBudget is the part of a budget that all its shards share.
@@ -91,6 +93,12 @@ func (b *Budget) AllOnDevice() *Budget { return b.with(func(own *Budget) { own.w
 // pages. Its allocation takes them too.
 func (b *Budget) WithBeside(bytes int64) *Budget {
 	return b.with(func(own *Budget) { own.beside = bytes })
+}
+
+// WithTogether returns the same budget for a shard of which some pages must be on the device at
+// once. The shard never has fewer frames than that takes.
+func (b *Budget) WithTogether(pages int) *Budget {
+	return b.with(func(own *Budget) { own.together = pages })
 }
 
 func (b *Budget) with(change func(own *Budget)) *Budget {

@@ -121,9 +121,6 @@ func (m *Memory) PlanSets(pages []uint64, counts []uint32) []Set {
 	return all
 }
 
-// Fits reports whether a number of pages can be on the device at once.
-func (m *Memory) Fits(pages int) bool { return pages <= usableFrames(m.frames.Count(), m.resident) }
-
 // PlanUnits makes sets of whole units, in their order. units returns how many units each set has. A
 // page is in at most one unit. A unit that does not fit on the device is in a set of its own, whose
 // pages cannot be pinned.

@@ -100,7 +100,11 @@ func (s *Allocation) least() int {
 	if s.of.whole {
 		return s.pages
 	}
-	return min(s.pages, minFrames)
+	least := minFrames
+	for usableFrames(least, least >= s.pages) < s.of.together {
+		least++
+	}
+	return min(s.pages, least)
 }
 
 // size returns the number of frames in a tier of memory, and the number that is useful.

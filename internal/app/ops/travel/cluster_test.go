@@ -77,7 +77,7 @@ type testCluster struct {
 	server    *server.Server
 	conn      *natsq.Conn
 	snapshots snapshot.Store
-	models    snapshot.Files // for agents; nil: they have none
+	models    snapshot.Files    // for agents; nil: they have none
 	seq       map[string]uint64 // the last entry, by key and shard
 	rng       *rand.Rand
 }
