@@ -174,6 +174,17 @@ func (c *Conversations) readAgain(ctx context.Context) error {
 	return nil
 }
 
+// ready returns an error unless records and pages fit each other and there is a machine.
+func (c *Conversations) ready() error {
+	switch {
+	case c.torn:
+		return ErrTorn
+	case c.machine == nil:
+		return errors.New("conversations have no model yet")
+	}
+	return nil
+}
+
 // id returns the id in the swarm of an agent.
 func (c *Conversations) id(agent int) uint32 { return c.o.First + uint32(agent) }
 
@@ -233,6 +244,9 @@ func (c *Conversations) keep(ctx context.Context) error {
 // Prompt appends tokens to a conversation, and has it answer. It returns how many tokens the
 // conversation has then.
 func (c *Conversations) Prompt(ctx context.Context, agent int, p swarms.Prompt) (at int, err error) {
+	if err := c.ready(); err != nil {
+		return 0, err
+	}
 	r := c.record(agent)
 	total := len(r.tokens) + len(p.Tokens)
 	for i, t := range p.Tokens {
@@ -242,8 +256,6 @@ func (c *Conversations) Prompt(ctx context.Context, agent int, p swarms.Prompt) 
 		}
 	}
 	switch _, is := slices.BinarySearch(c.active, agent); {
-	case c.torn:
-		return 0, ErrTorn
 	case total == 0:
 		return 0, jobs.Errorf(jobs.CodeInvalid, "prompt: agent %d has no tokens, and the prompt has none: give it some",
 			c.id(agent))
@@ -265,8 +277,8 @@ func (c *Conversations) Prompt(ctx context.Context, agent int, p swarms.Prompt) 
 
 // Cancel ends the answer of a conversation. It returns how many tokens the conversation has.
 func (c *Conversations) Cancel(ctx context.Context, agent int) (at int, err error) {
-	if c.torn {
-		return 0, ErrTorn
+	if err := c.ready(); err != nil {
+		return 0, err
 	}
 	r := c.record(agent)
 	if !r.active {
@@ -280,13 +292,13 @@ func (c *Conversations) Cancel(ctx context.Context, agent int) (at int, err erro
 
 // Rewind shortens a conversation to its first tokens.
 func (c *Conversations) Rewind(ctx context.Context, agent, to int) error {
+	if err := c.ready(); err != nil {
+		return err
+	}
 	r := c.record(agent)
 	if to > len(r.tokens) {
 		return jobs.Errorf(jobs.CodeInvalid, "rewind: agent %d has %d tokens, fewer than %d: use at most that",
 			c.id(agent), len(r.tokens), to)
-	}
-	if c.torn {
-		return ErrTorn
 	}
 	r = c.changing(agent)
 	c.setActive(agent, r, false)
@@ -296,6 +308,9 @@ func (c *Conversations) Rewind(ctx context.Context, agent, to int) error {
 
 // Fork makes an agent a copy of the first tokens of another one, with its cache.
 func (c *Conversations) Fork(ctx context.Context, agent, into, to int) error {
+	if err := c.ready(); err != nil {
+		return err
+	}
 	from := c.record(agent)
 	switch {
 	case to > len(from.tokens):
@@ -304,8 +319,6 @@ func (c *Conversations) Fork(ctx context.Context, agent, into, to int) error {
 	case c.record(into).active:
 		return jobs.Errorf(jobs.CodeInvalid, "fork: agent %d makes an answer: cancel it first, or name another agent",
 			c.id(into))
-	case c.torn:
-		return ErrTorn
 	}
 	r := from.copyTo(to)
 	c.torn = true

@@ -28,8 +28,8 @@ func (c *Conversations) EmbeddingWidth() int {
 func (c *Conversations) Look(
 	ctx context.Context, agents []int, tokens []int32, fn func(agent int, embedding, logits []float32),
 ) error {
-	if c.torn {
-		return ErrTorn
+	if err := c.ready(); err != nil {
+		return err
 	}
 	var all []*reading
 	for _, agent := range agents {

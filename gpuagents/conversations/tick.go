@@ -28,13 +28,13 @@ func (c *Conversations) Active() int { return len(c.active) }
 // none is left to read. rows are the tokens in the order of the steps, and by agent in each, and
 // steps counts the steps of conversations. When ctx ends, they are between two steps.
 func (c *Conversations) Tick(ctx context.Context, count int) (rows []swarms.TokenRow, steps int, err error) {
+	if err := c.ready(); err != nil {
+		return nil, 0, err
+	}
 	if n := len(c.active); count > 1 && count*n > swarms.MaxTokenRows {
 		return nil, 0, jobs.Errorf(jobs.CodeInvalid, "tick: count %d and %d active conversations make up to %d tokens, "+
 			"and an answer has at most %d: use a count of at most %d", count, n, count*n, swarms.MaxTokenRows,
 			max(1, swarms.MaxTokenRows/n))
-	}
-	if c.torn {
-		return nil, 0, ErrTorn
 	}
 	c.torn = true
 	for range count {

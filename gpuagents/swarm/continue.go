@@ -24,7 +24,7 @@ func (s *Spec) Continues(from *Spec) error {
 		{"weights of groups, of their own or not,", s.Cell.Weights == WeightsGroup, from.Cell.Weights == WeightsGroup},
 		{"circuit", s.Cell.Circuit, from.Cell.Circuit},
 		{"weights, of a model or not,", s.Cell.Model != "", from.Cell.Model != ""},
-		{"model, which has made the text,", s.language(), from.language()},
+		{"model, which has made the text,", s.language(from), from.language(s)},
 		{"embedding", s.Cell.Embed, from.Cell.Embed},
 		{"number of items", s.Cell.Items, from.Cell.Items},
 		{"neighbours", s.Neighbours.String(), from.Neighbours.String()},
@@ -55,7 +55,7 @@ func (s *Spec) Continues(from *Spec) error {
 	if !slices.Equal(s.Vote.Candidates, from.Vote.Candidates) {
 		return fmt.Errorf("its candidates are %q, and %q in the swarm", from.Vote.Candidates, s.Vote.Candidates)
 	}
-	if !slices.Equal(s.Vote.Tokens, from.Vote.Tokens) {
+	if a, b := s.Vote.Tokens, from.Vote.Tokens; len(a) > 0 && len(b) > 0 && !slices.Equal(a, b) {
 		return fmt.Errorf("its tokens of candidates are %d, and %d in the swarm", from.Vote.Tokens, s.Vote.Tokens)
 	}
 	this, err := s.Fit()
@@ -81,9 +81,10 @@ func (s *Spec) fixedAgents(agents int64) int64 {
 	return 0
 }
 
-// language returns the digest of the language model of conversations.
-func (s *Spec) language() string {
-	if !s.Conversations() {
+// language returns the digest of the language model of conversations, if both specifications have
+// one: a file that a user writes has none yet.
+func (s *Spec) language(other *Spec) string {
+	if !s.Conversations() || other.Cell.ModelSHA256 == "" {
 		return ""
 	}
 	return s.Cell.ModelSHA256

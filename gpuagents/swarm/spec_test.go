@@ -654,6 +654,7 @@ func TestConversations(t *testing.T) {
 	a, b := strings.Repeat("0a", 32), strings.Repeat("0b", 32)
 	of := func(sha string, keys string) *Spec { return parse("model_sha256: " + sha + keys) }
 	testkit.NoError(t, "Continues", of(a, "").Continues(of(a, ", cache_bytes: 1024")))
+	testkit.NoError(t, "Continues", parse("cache_bytes: 1024").Continues(of(a, ""))) // a file of a user
 	for _, other := range []*Spec{of(b, ""), of(a, ", params: {context: 100}")} {
 		if err := of(a, "").Continues(other); err == nil {
 			t.Errorf("%+v continues from %+v", of(a, ""), other)
