@@ -183,18 +183,23 @@ func (s *Stream) tryTake(ctx context.Context) (last *entry, freed <-chan struct{
 	case from != nil && from != p && from.waiting == 0 && use(from.tokens[:from.read]) >= known+block:
 		begin = use(from.tokens[:from.read])
 		known = begin
+		if p.active {
+			steps = append(steps, s.rewind(0))
+		}
 		fork := g.about(p, swarms.EntryFork, swarms.Fork{
 			Version: jobs.Version, Agent: from.id, Into: p.id, To: &begin,
 		})
 		fork.from = from
 		steps = append(steps, fork)
 	case !p.known || begin < len(p.tokens) || p.active:
-		steps = append(steps, g.about(p, swarms.EntryRewind, swarms.Rewind{
-			Version: jobs.Version, Agent: p.id, To: begin,
-		}))
+		steps = append(steps, s.rewind(begin))
 	}
 	s.cached = known
 	return s.submit(append(steps, s.prompt(r.Tokens[begin:], r.Max))...), nil, nil
+}
+
+func (s *Stream) rewind(to int) *entry {
+	return s.g.about(s.p, swarms.EntryRewind, swarms.Rewind{Version: jobs.Version, Agent: s.p.id, To: to})
 }
 
 // prompt returns the entry that gives the agent tokens to read, and has it make up to most ones.
