@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -92,7 +93,7 @@ func (s *Server) Routes() []httpapi.Route {
 	name := httpapi.Param{Name: "model", In: "path", Kind: "string", Doc: "name of a model"}
 	stream := " With stream, the answer is text/event-stream: the id of an event is a position in the conversation, " +
 		"and a request with the header Last-Event-ID continues behind it."
-	return []httpapi.Route{
+	all := []httpapi.Route{
 		{
 			Method: http.MethodGet, Path: "models", Name: "listModels", Answer: ModelList{}, Serve: s.list,
 			Summary: "The models that are served.",
@@ -114,6 +115,10 @@ func (s *Server) Routes() []httpapi.Route {
 			Answer: EmbeddingList{}, Serve: s.embed, Summary: "The embeddings of texts.",
 		},
 	}
+	for i := range all {
+		all[i].Server, all[i].Failure = "/v1", Failure{}
+	}
+	return all
 }
 
 func (m *Model) item() ModelItem {
@@ -256,20 +261,24 @@ func (s *Server) completion(w http.ResponseWriter, r *httpapi.Request) error {
 			return unsupported(f.name)
 		}
 	}
-	rows, err := m.rows(in.Prompt)
-	if err == nil && len(rows) != 1 {
-		err = fmt.Errorf("%d of them: use one", len(rows))
+	all, err := m.rows(in.Prompt)
+	if err == nil && len(all) != 1 {
+		err = fmt.Errorf("%d of them: use one", len(all))
 	}
 	if err != nil {
 		return invalid("prompt", "prompt: %v", err)
 	}
-	return s.answer(w, r, m, &in.Sampled, rows[0], nil, textKind)
+	return s.answer(w, r, m, &in.Sampled, all[0], nil, textKind)
 }
 
 // rows returns the tokens of inputs. A text begins with the token that a text of the model begins
 // with.
-func (m *Model) rows(in Inputs) (all [][]int32, err error) {
-	for _, text := range in.Texts {
+func (m *Model) rows(in json.RawMessage) (all [][]int32, err error) {
+	some, err := texts(in)
+	if err != nil {
+		return rows(in)
+	}
+	for _, text := range some {
 		var row []int32
 		if id, is := m.Tokenizer.Begin(); is {
 			row = append(row, id)
@@ -280,7 +289,7 @@ func (m *Model) rows(in Inputs) (all [][]int32, err error) {
 		}
 		all = append(all, append(row, ids...))
 	}
-	return append(all, in.Tokens...), nil
+	return all, nil
 }
 
 // answer answers a request for tokens, at once or by events.
@@ -382,15 +391,15 @@ func (s *Server) embed(w http.ResponseWriter, r *httpapi.Request) error {
 	if m.Embed == nil {
 		return invalid("model", "model %s has no embeddings", m.Name)
 	}
-	rows, err := m.rows(in.Input)
-	if err == nil && (len(rows) == 0 || len(rows) > maxInputs) {
-		err = fmt.Errorf("%d of them: use 1 to %d", len(rows), maxInputs)
+	all, err := m.rows(in.Input)
+	if err == nil && (len(all) == 0 || len(all) > maxInputs) {
+		err = fmt.Errorf("%d of them: use 1 to %d", len(all), maxInputs)
 	}
 	if err != nil {
 		return invalid("input", "input: %v", err)
 	}
 	out := EmbeddingList{Object: "list", Model: m.Name}
-	for i, row := range rows {
+	for i, row := range all {
 		values, err := m.embedding(r.Context(), row)
 		if err != nil {
 			return s.failed(r, err)

@@ -57,55 +57,44 @@ func (c *Content) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*string)(c))
 }
 
-// Texts are one text or several.
-type Texts []string
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (t *Texts) UnmarshalJSON(data []byte) error {
-	if bytes.HasPrefix(data, []byte{'"'}) {
-		*t = Texts{""}
-		return json.Unmarshal(data, &(*t)[0])
+// texts decodes one text or several.
+func texts(data json.RawMessage) (all []string, err error) {
+	var one string
+	if json.Unmarshal(data, &one) == nil {
+		return []string{one}, nil
 	}
-	return json.Unmarshal(data, (*[]string)(t))
+	if json.Unmarshal(data, &all) != nil {
+		return nil, errors.New("use a text, or an array of texts")
+	}
+	return all, nil
 }
 
-// Inputs are texts, or rows of tokens: one or several.
-type Inputs struct {
-	Texts  []string
-	Tokens [][]int32
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (in *Inputs) UnmarshalJSON(data []byte) error {
-	var texts Texts
-	if json.Unmarshal(data, &texts) == nil {
-		in.Texts = texts
-		return nil
+// rows decodes arrays of tokens, or one.
+func rows(data json.RawMessage) (all [][]int32, err error) {
+	var one []int32
+	if json.Unmarshal(data, &one) == nil {
+		return [][]int32{one}, nil
 	}
-	var row []int32
-	if json.Unmarshal(data, &row) == nil {
-		in.Tokens = [][]int32{row}
-		return nil
+	if json.Unmarshal(data, &all) != nil {
+		return nil, errors.New("use a text, an array of texts, or arrays of tokens")
 	}
-	if json.Unmarshal(data, &in.Tokens) == nil {
-		return nil
-	}
-	return errors.New("use a text, an array of texts, or arrays of tokens")
+	return all, nil
 }
 
 // Sampled are the fields of requests that make tokens.
 type Sampled struct {
-	Model         string         `json:"model"`
-	Temperature   *float32       `json:"temperature,omitempty"` // 1 by default
-	TopP          *float32       `json:"top_p,omitempty"`
-	TopK          int            `json:"top_k,omitempty"`
-	MinP          float32        `json:"min_p,omitempty"`
-	Repetition    float32        `json:"repetition_penalty,omitempty"`
-	Seed          *int64         `json:"seed,omitempty"`
-	Stop          Texts          `json:"stop,omitempty"`
-	MaxTokens     *int           `json:"max_tokens,omitempty"`
-	Stream        bool           `json:"stream,omitempty"`
-	StreamOptions *StreamOptions `json:"stream_options,omitempty"`
+	Model       string   `json:"model"`
+	Temperature *float32 `json:"temperature,omitempty"` // 1 by default
+	TopP        *float32 `json:"top_p,omitempty"`
+	TopK        int      `json:"top_k,omitempty"`
+	MinP        float32  `json:"min_p,omitempty"`
+	Repetition  float32  `json:"repetition_penalty,omitempty"`
+	Seed        *int64   `json:"seed,omitempty"`
+	// Stop is a text, or an array of up to four texts.
+	Stop          json.RawMessage `json:"stop,omitempty"`
+	MaxTokens     *int            `json:"max_tokens,omitempty"`
+	Stream        bool            `json:"stream,omitempty"`
+	StreamOptions *StreamOptions  `json:"stream_options,omitempty"`
 	// Conversation is an id that the client has chosen: the agent that has answered before continues.
 	// The header X-Exoswarm-Conversation is the same.
 	Conversation string `json:"conversation,omitempty"`
@@ -150,7 +139,8 @@ type ChatRequest struct {
 // CompletionRequest is the body of a request for the text behind another.
 type CompletionRequest struct {
 	Sampled
-	Prompt Inputs `json:"prompt"` // one
+	// Prompt is a text, an array with one text, or an array of tokens.
+	Prompt json.RawMessage `json:"prompt"`
 
 	// Fields with other values than these are refused.
 	BestOf   *int `json:"best_of,omitempty"` // 1
@@ -161,11 +151,12 @@ type CompletionRequest struct {
 
 // EmbeddingRequest is the body of a request for embeddings.
 type EmbeddingRequest struct {
-	Model          string `json:"model"`
-	Input          Inputs `json:"input"`
-	EncodingFormat string `json:"encoding_format,omitempty"` // float or base64
-	Dimensions     *int   `json:"dimensions,omitempty"`      // refused
-	User           any    `json:"user,omitempty"`            // not read
+	Model string `json:"model"`
+	// Input is a text, an array of texts, or arrays of tokens.
+	Input          json.RawMessage `json:"input"`
+	EncodingFormat string          `json:"encoding_format,omitempty"` // float or base64
+	Dimensions     *int            `json:"dimensions,omitempty"`      // refused
+	User           any             `json:"user,omitempty"`            // not read
 }
 
 // Answer is the answer to a chat or a completion, or an event of its stream.
@@ -302,7 +293,11 @@ func (s *Sampled) sampling() (r generation.Request, err error) {
 		}
 	}
 	const stops = 4
-	r.Stops = s.Stop
+	if len(s.Stop) > 0 {
+		if r.Stops, err = texts(s.Stop); err != nil {
+			return r, invalid("stop", "stop: %v", err)
+		}
+	}
 	if len(r.Stops) > stops || slices.Contains(r.Stops, "") {
 		return r, invalid("stop", "stop: use at most %d texts, none of them empty", stops)
 	}

@@ -26,11 +26,15 @@ type API struct {
 func (a API) Describe(routes []Route) []byte {
 	s := schemas{names: a.Names, all: map[string]any{}}
 	paths := map[string]map[string]any{}
-	failure := content(JSON, s.of(reflect.TypeFor[Failure]()))
+	usual := content(JSON, s.of(reflect.TypeFor[Failure]()))
 	for _, t := range routes {
 		at := "/" + t.Path
 		if paths[at] == nil {
 			paths[at] = map[string]any{}
+		}
+		failure := usual
+		if t.Failure != nil {
+			failure = content(JSON, s.of(reflect.TypeOf(t.Failure)))
 		}
 		paths[at][strings.ToLower(t.Method)] = t.describe(&s, failure)
 	}
@@ -55,6 +59,9 @@ func (a API) Describe(routes []Route) []byte {
 func (t *Route) describe(s *schemas, failure map[string]any) map[string]any {
 	op := map[string]any{
 		"operationId": t.Name, "summary": t.Summary, "tags": []string{strings.SplitN(t.Path, "/", 2)[0]},
+	}
+	if t.Server != "" {
+		op["servers"] = []any{map[string]any{"url": t.Server}}
 	}
 	if len(t.Params) > 0 {
 		all := []any{}

@@ -13,6 +13,10 @@ import (
 type Route struct {
 	// Method is the method of HTTP. Path is below the prefix of the API, with {id} for parameters.
 	Method, Path string
+	// Server is the address of the route, if it is another than the API has.
+	Server string
+	// Failure is a value of the type of answers that are not 2xx; nil: Failure.
+	Failure any
 	// Name is the operationId: unique and stable, because clients are made from it.
 	Name    string
 	Summary string // one sentence

@@ -27,10 +27,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 )
 
-// Programs does what programs ask for: it makes and feeds swarms, and hands out jobs.
-// *programs.Server implements it. Its methods are safe for concurrent use.
+// Programs does what programs ask for: it makes and feeds swarms, hands out jobs, or serves models.
+// *programs.Server and *openai.Server implement it. Its methods are safe for concurrent use.
 type Programs interface {
-	// Routes returns the routes of programs, whose login the dashboard checks.
+	// Routes returns the routes, whose login the dashboard checks.
 	Routes() []httpapi.Route
 }
 
@@ -56,6 +56,9 @@ type Options struct {
 	Audit func(ctx context.Context, since time.Time, limit int) ([]control.AuditEntry, error)
 	// Programs serves programs; nil: their routes do not exist.
 	Programs Programs
+	// Models serves language models below /v1; nil: their routes do not exist. Programs have the
+	// login of Programs.
+	Models Programs
 	// ProgramToken is a lasting secret of at least 20 characters that admits programs to their
 	// routes alone; empty: they use Token.
 	ProgramToken string

@@ -243,7 +243,7 @@ func (s *Server) mayProgram(w http.ResponseWriter, r *http.Request) error {
 	return &httpapi.Error{
 		Status: http.StatusUnauthorized, Bearer: true,
 		Text: "the token is missing or wrong: send Authorization: Bearer TOKEN, with the token of " +
-			"--program-token-file, or of program.token in the data folder of exoswarm serve --programs",
+			"--program-token-file, or of program.token in the data folder of exoswarm serve",
 	}
 }
 

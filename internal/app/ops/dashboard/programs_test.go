@@ -96,3 +96,44 @@ func TestProgramErrors(t *testing.T) {
 		t.Error("a short token of programs is taken")
 	}
 }
+
+// TestModels: the token of programs is good for the routes of models, errors have the form of
+// OpenAI, and a server without models says how to start one.
+func TestModels(t *testing.T) {
+	t.Parallel()
+	f := &fakePrograms{}
+	r := opened(t, newFake(fakeState()), func(o *Options) { o.Models, o.ProgramToken = fakeModels{f}, programToken })
+	for _, route := range modelTable() {
+		path := "v1/" + strings.ReplaceAll(route.Path, "{model}", "gopher")
+		if res, body := r.do(t, route.Method, path, "{}", "Authorization", "Bearer wrong"); res.status !=
+			http.StatusUnauthorized || !strings.Contains(body, `"code":"invalid_api_key"`) {
+			t.Errorf("%s %s with a wrong token: %d %s", route.Method, path, res.status, body)
+		}
+		if res, body := r.do(t, route.Method, path, "{}", "Authorization", "Bearer "+programToken); res.status !=
+			http.StatusOK || body != route.Name {
+			t.Errorf("%s %s: %d %s", route.Method, path, res.status, body)
+		}
+	}
+	if res, body := r.do(t, "GET", "v1/files", ""); res.status != http.StatusNotFound ||
+		!strings.HasPrefix(body, `{"error":{"message":"there is no such route`) {
+		t.Errorf("a route that is not there: %d %s", res.status, body)
+	}
+	r = opened(t, newFake(fakeState()), nil)
+	if res, body := r.do(t, "GET", "v1/models", ""); res.status != http.StatusNotFound ||
+		!strings.Contains(body, "--models") {
+		t.Errorf("without models: %d %s", res.status, body)
+	}
+}
+
+type fakeModels struct{ *fakePrograms }
+
+func (f fakeModels) Routes() []httpapi.Route {
+	routes := modelTable()
+	for i := range routes {
+		routes[i].Serve = func(w http.ResponseWriter, _ *httpapi.Request) error {
+			_, err := w.Write([]byte(routes[i].Name))
+			return err
+		}
+	}
+	return routes
+}

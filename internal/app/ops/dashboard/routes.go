@@ -10,6 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/app/detectors"
 	"github.com/exoswarm/exoswarm/internal/app/entities"
+	"github.com/exoswarm/exoswarm/internal/app/openai"
 	"github.com/exoswarm/exoswarm/internal/app/ops/action"
 	"github.com/exoswarm/exoswarm/internal/app/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/app/ops/doctor"
@@ -302,16 +303,20 @@ func (s *Server) actionTable() []httpapi.Route {
 // admits their requests.
 func programTable() []httpapi.Route { return (*programs.Server)(nil).Routes() }
 
+// modelTable returns the routes of language models, which exist with Options.Models only.
+func modelTable() []httpapi.Route { return (*openai.Server)(nil).Routes() }
+
 // OpenAPI returns the description of the API. docs/openapi.json is a copy, which a test compares: a
 // change of a type that clients read shows up there in review.
 func OpenAPI() []byte {
 	s := (*Server)(nil)
-	return api.Describe(slices.Concat(s.table(), s.actionTable(), programTable()))
+	return api.Describe(slices.Concat(s.table(), s.actionTable(), programTable(), modelTable()))
 }
 
 var api = httpapi.API{
 	Title: "Exoswarm dashboard", Version: "1", Server: "/api/v1",
-	Description: "Reads the state of a cluster, and serves programs with exoswarm serve --programs. " +
+	Description: "Reads the state of a cluster, serves programs with exoswarm serve --programs, and models with " +
+		"--models. " +
 		"Fields may be added; none are removed or renamed within v1.",
 	Security: map[string]any{
 		"token": map[string]any{"type": "http", "scheme": "bearer"},
@@ -361,6 +366,21 @@ func (s *Server) routes() http.Handler {
 			mux.HandleFunc(t.Method+" "+prefix+t.Path, absent("this server has no routes for programs: start exoswarm "+
 				"serve with --programs"))
 		}
+	}
+	if s.o.Models != nil {
+		all := s.o.Models.Routes()
+		for i := range all {
+			all[i].Admit = s.mayProgram
+		}
+		httpapi.Register(mux, "/v1/", all, openai.Fail)
+		mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
+			openai.Fail(w, r, httpapi.Errorf(http.StatusNotFound, "there is no such route: see /api/v1/openapi.json"))
+		})
+	} else {
+		mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
+			openai.Fail(w, r, httpapi.Errorf(http.StatusNotFound, "this server has no routes for language models: start "+
+				"exoswarm serve with --models"))
+		})
 	}
 	mux.HandleFunc("/api/", absent("there is no such route: see /api/v1/openapi.json"))
 	site().register(mux)
