@@ -46,7 +46,7 @@ func TestOpenAPI(t *testing.T) {
 			names[op.OperationID] = true
 		}
 	}
-	if s := (*Server)(nil); len(names) != len(s.table())+len(s.actionTable())+len(programTable()) {
+	if s := (*Server)(nil); len(names) != len(s.table())+len(s.actionTable())+len(programTable())+len(modelTable()) {
 		t.Errorf("%d operations, want one for each route", len(names))
 	}
 	for ref := range strings.SplitSeq(string(want), `"#/components/schemas/`) {
