@@ -42,7 +42,11 @@ func (m *Manifest) tokenizer(ctx context.Context, store snapshot.Store) (t *toke
 	}
 	name := Folder(m.Name) + "/" + m.Tokenizer
 	if m.Tokenizer == GGUFName {
-		return m.fromGGUF(ctx, store, file, name)
+		f, err := m.headGGUF(ctx, store, file, name)
+		if err != nil {
+			return nil, err
+		}
+		return tokenizer.FromGGUF(f)
 	}
 	data, err := read(ctx, store, name, m.Files[file].Bytes)
 	switch {
@@ -60,17 +64,16 @@ func (m *Manifest) tokenizer(ctx context.Context, store snapshot.Store) (t *toke
 	return tokenizer.Parse(data, ends...)
 }
 
-// fromGGUF reads the tokenizer of a GGUF file, whose head alone it reads: twice, as the values of
-// keys lie before the end of the head.
-func (m *Manifest) fromGGUF(
+// headGGUF reads the head of a GGUF file: twice, as the values of keys lie before the end of the
+// head.
+func (m *Manifest) headGGUF(
 	ctx context.Context, store snapshot.Store, file int, name string,
-) (t *tokenizer.Tokenizer, err error) {
-	var f *gguf.File
+) (f *gguf.File, err error) {
 	head := int64(0) // bytes before the first tensor
 	for range 2 {
 		r, err := store.Open(ctx, name)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%w: %s is missing", ErrCorrupt, m.Tokenizer)
+			return nil, fmt.Errorf("%w: %s is missing", ErrCorrupt, GGUFName)
 		}
 		if err != nil {
 			return nil, err
@@ -88,15 +91,15 @@ func (m *Manifest) fromGGUF(
 			err = fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
 		if err = errors.Join(err, r.Close()); err != nil {
-			return nil, fmt.Errorf("read the head of %s: %w", m.Tokenizer, err)
+			return nil, fmt.Errorf("read the head of %s: %w", GGUFName, err)
 		}
 		if err := m.same(file, ofGGUF(f)); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
 		if head = f.Tensors[0].First; head > maxJSON {
-			return nil, fmt.Errorf("%w: the head of %s has %d bytes, of at most %d", ErrTooLarge, m.Tokenizer, head,
+			return nil, fmt.Errorf("%w: the head of %s has %d bytes, of at most %d", ErrTooLarge, GGUFName, head,
 				maxJSON)
 		}
 	}
-	return tokenizer.FromGGUF(f)
+	return f, nil
 }

@@ -56,20 +56,31 @@ func programToken(cmd *cobra.Command, dir string) (token, file string, err error
 func (l *listener) servePrograms(cmd *cobra.Command, c *natsq.Conn, dir string, snapshots snapshot.Store) (
 	*programs.Server, error,
 ) {
-	token, file, err := programToken(cmd, dir)
-	if err != nil {
-		return nil, err
-	}
 	s, err := programs.New(programs.Options{Conn: c, Snapshots: snapshots, Log: l.options.Log})
 	if err != nil {
 		return nil, err
 	}
-	l.options.Programs, l.options.ProgramToken = s, token
+	l.options.Programs = s
+	if err := l.admitPrograms(cmd, dir, "programs", "EXOSWARM_API", ""); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// admitPrograms lets programs log in by their token, and tells the variables that they read: one
+// has the address, with a path behind it.
+func (l *listener) admitPrograms(cmd *cobra.Command, dir, what, variable, path string) error {
+	token, file, err := programToken(cmd, dir)
+	if err != nil {
+		return err
+	}
+	l.options.ProgramToken = token
 	scheme := "http"
 	if l.options.TLS != nil {
 		scheme = "https"
 	}
-	l.tell(fmt.Sprintf("programs: EXOSWARM_API=%s://%s%s EXOSWARM_TOKEN_FILE=%s", scheme, l.options.Listen,
-		strings.TrimRight(l.options.Prefix, "/"), file))
-	return s, nil
+	l.tell(fmt.Sprintf("%s: %s=%s://%s%s%s EXOSWARM_TOKEN_FILE=%s", what, variable, scheme, l.options.Listen,
+		strings.TrimRight(l.options.Prefix, "/"), path, file))
+	return nil
 }

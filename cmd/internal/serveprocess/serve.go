@@ -53,6 +53,7 @@ watched; the dashboard shows what is found.`,
 		"once a second")
 	dashboardFlags(f)
 	programFlags(f)
+	modelFlags(f)
 	command.MetricsFlag(f)
 	f.String("metrics-gpuagent", "", "HOST:PORT of the metrics of the GPU agent, as of gpuagent --metrics")
 	f.String("metrics-cpuagent", "", "HOST:PORT of the metrics of the CPU agent, as of cpuagent --metrics")
@@ -134,6 +135,10 @@ func serve(cmd *cobra.Command) (err error) {
 		}
 		defer p.Close()
 	}
+	talk, err := l.serveModels(cmd, conn, dir, snapshots)
+	if err != nil {
+		return err
+	}
 	d, err := l.open(cmd.Context(), conn, m, snapshots)
 	if err != nil {
 		return err
@@ -164,6 +169,9 @@ func serve(cmd *cobra.Command) (err error) {
 	}
 	if on, _ := f.GetBool("watch-this-machine"); on {
 		p.run(ctx, "machine", newMachine(conn, snapshots, log).watch)
+	}
+	if talk != nil {
+		p.run(ctx, "models", talk.run)
 	}
 	p.run(ctx, "dashboard", d.serve)
 	remove, err := command.Addresses{NATS: srv.URL(), Dashboard: l.url()}.Write(dir)

@@ -100,7 +100,7 @@ func (p *place) is(t swarms.Text) error {
 	}
 	p.tokens = append(p.tokens, t.Tokens...)
 	p.known = len(p.tokens) == t.At
-	p.read, p.active = min(t.Read, len(p.tokens)), t.Active
+	p.read, p.active, p.ended = min(t.Read, len(p.tokens)), t.Active, t.Ended != ""
 	return nil
 }
 

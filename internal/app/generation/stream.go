@@ -365,6 +365,22 @@ func (s *Stream) Cached() int { return s.cached }
 // Drawn returns how many tokens Next has read.
 func (s *Stream) Drawn() int { return s.next - len(s.request.Tokens) }
 
+// Embedding returns the embedding of what the agent has read, behind the end of a Request with Read.
+func (s *Stream) Embedding(ctx context.Context) ([]float32, error) {
+	g := s.g
+	g.mu.Lock()
+	e := g.about(s.p, swarms.EntryQuery, swarms.Query{Version: jobs.Version, Text: &swarms.TextRange{
+		Agent: s.p.id, From: len(s.p.tokens), Embedding: true,
+	}})
+	g.submit(e)
+	g.mu.Unlock()
+	if err := g.await(ctx, e); err != nil {
+		return nil, err
+	}
+	t, err := swarms.DecodeText(e.answer.Data)
+	return t.Embedding, err
+}
+
 // Agent returns the number of the agent, which is the stream's until Close.
 func (s *Stream) Agent() uint32 { return s.p.id }
 

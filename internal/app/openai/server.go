@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/app/generation"
@@ -39,13 +40,27 @@ const (
 type Model struct {
 	Name      string
 	Created   time.Time
-	Generator *generation.Generator
 	Tokenizer *tokenizer.Tokenizer
 	Form      Form
-	// Embed returns the embedding of an agent behind what it has read; nil: the model has none.
-	Embed func(ctx context.Context, agent uint32) ([]float32, error)
 
-	ends []int32
+	ends      []int32
+	generator atomic.Pointer[generation.Generator]
+}
+
+// Ready has requests answered by a generator. Requests before it are told to wait. The caller keeps
+// it open while the server has requests.
+func (m *Model) Ready(g *generation.Generator) { m.generator.Store(g) }
+
+// start begins an answer.
+func (m *Model) start(ctx context.Context, r generation.Request) (*generation.Stream, error) {
+	g := m.generator.Load()
+	if g == nil {
+		return nil, &fault{
+			status: http.StatusServiceUnavailable, after: time.Second, code: "model_loading",
+			text: fmt.Sprintf("model %s is being loaded: try again", m.Name),
+		}
+	}
+	return g.Start(ctx, r)
 }
 
 // Options configure a Server.
@@ -318,7 +333,7 @@ func (s *Server) answer(
 	if q.Resume && (!in.Stream || q.Conversation == "") {
 		return invalid("", "Last-Event-ID continues the stream of a conversation: use stream and conversation")
 	}
-	g, err := m.Generator.Start(r.Context(), q)
+	g, err := m.start(r.Context(), q)
 	if err != nil {
 		return s.failed(r, err)
 	}
@@ -388,9 +403,6 @@ func (s *Server) embed(w http.ResponseWriter, r *httpapi.Request) error {
 	if in.EncodingFormat != "" && in.EncodingFormat != "float" && in.EncodingFormat != "base64" {
 		return invalid("encoding_format", "encoding_format is %.100q: use float or base64", in.EncodingFormat)
 	}
-	if m.Embed == nil {
-		return invalid("model", "model %s has no embeddings", m.Name)
-	}
 	all, err := m.rows(in.Input)
 	if err == nil && (len(all) == 0 || len(all) > maxInputs) {
 		err = fmt.Errorf("%d of them: use 1 to %d", len(all), maxInputs)
@@ -415,7 +427,7 @@ func (s *Server) embed(w http.ResponseWriter, r *httpapi.Request) error {
 
 // embedding has an agent read tokens, and returns its embedding.
 func (m *Model) embedding(ctx context.Context, tokens []int32) ([]float32, error) {
-	g, err := m.Generator.Start(ctx, generation.Request{Tokens: tokens, Read: true})
+	g, err := m.start(ctx, generation.Request{Tokens: tokens, Read: true})
 	if err != nil {
 		return nil, err
 	}
@@ -423,5 +435,5 @@ func (m *Model) embedding(ctx context.Context, tokens []int32) ([]float32, error
 	if _, err := g.Next(ctx); err != nil {
 		return nil, err
 	}
-	return m.Embed(ctx, g.Agent())
+	return g.Embedding(ctx)
 }

@@ -96,12 +96,11 @@ func serve(t *testing.T, o Options) *server {
 	t.Cleanup(g.Close)
 	form, err := FormOf("", tok)
 	testkit.NoError(t, "FormOf", err)
-	o.Models = []*Model{{
-		Name: "gopher", Created: time.Unix(1764288000, 0), Generator: g, Tokenizer: tok, Form: form,
-		Embed: func(_ context.Context, agent uint32) ([]float32, error) {
-			return []float32{float32(len(a.Tokens(int(agent)))), -0.5}, nil
-		},
-	}}
+	o.Models = []*Model{
+		{Name: "gopher", Created: time.Unix(1764288000, 0), Tokenizer: tok, Form: form},
+		{Name: "loading", Created: time.Unix(1764288000, 0), Tokenizer: tok, Form: form},
+	}
+	o.Models[0].Ready(g)
 	s, err := New(o)
 	testkit.NoError(t, "New", err)
 	mux := http.NewServeMux()
@@ -256,7 +255,7 @@ func TestLeave(t *testing.T) {
 	})
 	testkit.NoError(t, "Open", err)
 	defer g.Close()
-	s.s.o.Models[0].Generator = g
+	s.s.o.Models[0].Ready(g)
 	body := `{"model":"gopher","stream":true,"prompt":"x"}`
 	res, next := s.open(t, "completions", body)
 	next()

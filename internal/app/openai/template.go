@@ -126,6 +126,8 @@ var digests = map[string]Form{
 	// Llama 3 Instruct, and a later form that reads add_generation_prompt.
 	"b48c47f6443892716176eb200bf4ef108f64e06ca26ed0fa8ebc0a4b3992fcb2": forms[1],
 	"ba03a121d097859c7b5b9cd03af99aafe95275210d2876f642ad9929a150f122": forms[1],
+	// gopher of examples/model.
+	"8dfbf5d3be50063a390792dd3b525fa28e8f35ba136361faf4aae992ea0ca4b8": forms[3],
 	// Mistral 7B Instruct 0.2.
 	"26a59556925c987317ce5291811ba3b7f32ec4c647c400c6cc7e3a9993007ba7": forms[2],
 }

@@ -188,10 +188,14 @@ func (a *Agent) apply(e swarms.Entry) (kind string, answer any) {
 		var in swarms.Query
 		if in, err = swarms.DecodeQuery(e.Data); err == nil && in.Text != nil {
 			c := a.all[in.Text.Agent]
-			return swarms.EntryText, swarms.Text{
+			text := swarms.Text{
 				Version: jobs.Version, Agent: in.Text.Agent, From: in.Text.From, Tokens: c.tokens[in.Text.From:],
 				At: len(c.tokens), Read: c.read, Active: c.active, Left: c.left,
 			}
+			if in.Text.Embedding {
+				text.Embedding = []float32{float32(c.read), -0.5}
+			}
+			return swarms.EntryText, text
 		}
 	case swarms.EntryTick:
 		return swarms.EntryTicked, a.tick()
