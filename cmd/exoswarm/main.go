@@ -1,7 +1,7 @@
 // Command exoswarm is the tool of users and operators: it runs swarms over files, in one process or
 // on a cluster, creates swarms that last, submits jobs, and maintains the cluster.
 //
-// The packages below cmd/internal have its commands: run, swarm, cluster, queue and gpu. They
+// The packages below cmd/internal have its commands: run, swarm, chat, cluster, queue and gpu. They
 // declare flags, call the packages that do the work, and print. With -o json, jsonl or yaml a list
 // has the items that the comments of the commands name; their fields are part of the interface.
 // Messages for people go to stderr. Package command has the exit codes: 0, 1 for a failure, 2 for a
@@ -15,6 +15,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/chat"
 	"github.com/exoswarm/exoswarm/cmd/internal/cli"
 	"github.com/exoswarm/exoswarm/cmd/internal/cluster"
 	"github.com/exoswarm/exoswarm/cmd/internal/gpu"
@@ -40,7 +41,7 @@ func root() *cobra.Command {
 		run.Evaluate(), run.Tune(), run.Report())
 	command.Section(cmd, "Simulate",
 		swarm.Command(cluster.Explain("explain NAME", "Tell why a swarm does not progress", doctor.ExplainSwarm)),
-		swarm.Snapshots(), swarm.Models(), gpu.Train())
+		swarm.Snapshots(), swarm.Models(chat.Run()), chat.Command(), gpu.Train())
 	command.Section(cmd, "Jobs", queue.Submit(),
 		queue.Job(cluster.Explain("explain ID", "Tell why a job does not progress", doctor.ExplainJob)),
 		queue.Queues(), queue.Cron(), queue.DeadLetters(), queue.Objects(), gpu.Command())

@@ -35,7 +35,7 @@ func programToken(cmd *cobra.Command, dir string) (token, file string, err error
 	file, _ = cmd.Flags().GetString("program-token-file")
 	made := file == ""
 	if made {
-		file = filepath.Join(dir, "program.token")
+		file = filepath.Join(dir, command.ProgramToken)
 	}
 	text, err := os.ReadFile(file)
 	if made && errors.Is(err, fs.ErrNotExist) {

@@ -30,8 +30,8 @@ import (
 )
 
 // Models returns exoswarm model. Its commands read and write the place of snapshots. They ask the
-// GPU agents of a cluster about the models that they hold if one is named.
-func Models() *cobra.Command {
+// GPU agents of a cluster about the models that they hold if one is named. run is a further one.
+func Models(run cli.Verb) *cobra.Command {
 	verb := func(
 		use, short, long string, do func(cmd *cobra.Command, b bucket.Bucket, c *natsq.Conn, names []string) error,
 	) cli.Verb {
@@ -91,6 +91,7 @@ the swarm.`, modelDelete)
 				"It decodes the tensors of language models. With --nats the GPU agents of the cluster compare what\nthey hold "+
 					"with its claims too. It fails in the end if one is damaged.", modelVerify),
 			tokensVerb,
+			run,
 			unloadVerb,
 			remove,
 		},

@@ -83,6 +83,8 @@ const (
 	ServeFolder = "exoswarm-data"
 	// ServedSnapshots is the place of the snapshots and models of exoswarm serve below its data folder.
 	ServedSnapshots = "gpu/snapshots"
+	// ProgramToken is the file with the token of programs in the data folder of exoswarm serve.
+	ProgramToken = "program.token"
 )
 
 // Write writes the addresses into a data folder. The caller calls remove at the end of the process.
@@ -116,13 +118,20 @@ func ServedFolder() string {
 // EXOSWARM_DATA_DIR, ./exoswarm-data or the present folder. Without one it returns the URL with the
 // default port. A process that was killed leaves its file, so the address must answer.
 func servedHere() string {
-	if _, url := servedBy(); url != "" {
-		return url
+	if _, a := servedBy(); a.NATS != "" {
+		return a.NATS
 	}
 	return "nats://127.0.0.1:4222"
 }
 
-func servedBy() (dir, url string) {
+// ServedPages returns the address of the dashboard of exoswarm serve that servedHere finds, and its
+// file with the token of programs; empty: there is none.
+func ServedPages() (url, tokenFile string) {
+	dir, a := servedBy()
+	return a.Dashboard, filepath.Join(dir, ProgramToken)
+}
+
+func servedBy() (dir string, a Addresses) {
 	for _, dir := range []string{os.Getenv("EXOSWARM_DATA_DIR"), ServeFolder, "."} {
 		var a Addresses
 		data, err := os.ReadFile(filepath.Join(dir, addressFile))
@@ -134,9 +143,9 @@ func servedBy() (dir, url string) {
 			continue
 		}
 		_ = c.Close()
-		return dir, a.NATS
+		return dir, a
 	}
-	return "", ""
+	return "", Addresses{}
 }
 
 // connectEvery is how often an agent that starts before its server tries again.

@@ -117,7 +117,6 @@ func TestAnswers(t *testing.T) {
 	all.Wait()
 	testkit.Until(t, "no agent is active", func() bool { return a.Active() == 0 })
 	s := start(t, g, generation.Request{Tokens: row(1, 3)})
-	defer s.Close()
 	a.Stop()
 	inFlight := func() uint64 {
 		in, err := a.In.Last(t.Context())
@@ -130,6 +129,10 @@ func TestAnswers(t *testing.T) {
 	testkit.Until(t, "eight ticks are in flight", func() bool { return inFlight() >= 8 })
 	if n := inFlight(); n > 8 {
 		t.Errorf("%d ticks are in flight", n)
+	}
+	a.Run(t) // another process takes the swarm over
+	if text, _ := rest(t, s); strings.Count(text, ",") != 512-3 {
+		t.Errorf("behind a takeover there are %d tokens", strings.Count(text, ","))
 	}
 }
 

@@ -26,6 +26,9 @@ type Fault struct {
 	Code    *string `json:"code"`
 }
 
+// CodeBusy is the code of a request whose conversation is being answered.
+const CodeBusy = "conversation_busy"
+
 // fault is an error with its answer.
 type fault struct {
 	status      int
@@ -69,7 +72,7 @@ func faultOf(err error) *fault {
 	case errors.Is(err, generation.ErrTooLong):
 		return of(http.StatusBadRequest, "context_length_exceeded")
 	case errors.Is(err, generation.ErrBusy), errors.Is(err, generation.ErrTaken):
-		return of(http.StatusConflict, "conversation_busy")
+		return of(http.StatusConflict, CodeBusy)
 	case errors.Is(err, generation.ErrResume):
 		return of(http.StatusConflict, "stream_unknown")
 	case errors.Is(err, generation.ErrFull), errors.Is(err, httpapi.ErrBusy):
