@@ -133,10 +133,11 @@ func (g *Generator) follow(a swarms.Entry) error {
 	return nil
 }
 
-// lose forgets a conversation that another client has changed.
+// lose forgets a conversation that another client has changed. An own entry without an answer comes
+// behind the change, and tells what is then.
 func (g *Generator) lose(p *place) {
 	p.forget()
-	if p.stream != nil {
+	if p.stream != nil && p.waiting == 0 {
 		p.stream.failed = ErrTaken
 	}
 	g.touch(p)

@@ -89,21 +89,33 @@ func (g *Generator) Start(ctx context.Context, r Request) (*Stream, error) {
 	if !r.Seeded {
 		r.Sampling.Seed = seedOf(r)
 	}
-	s := &Stream{
-		g: g, request: r, next: len(r.Tokens), scan: scanner{decoder: g.o.Decoder(), stops: r.Stops},
+	for tries := 2; ; tries-- {
+		s := &Stream{
+			g: g, request: r, next: len(r.Tokens), scan: scanner{decoder: g.o.Decoder(), stops: r.Stops},
+		}
+		prompt, err := s.take(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if prompt == nil { // the stream of the former request goes on
+			return s, nil
+		}
+		if err := g.await(ctx, prompt); err != nil {
+			s.Close()
+			return nil, err
+		}
+		if tries == 1 || !s.lost() {
+			return s, nil
+		}
+		s.Close() // another client has changed the agent just before
 	}
-	prompt, err := s.take(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if prompt == nil { // the stream of the former request goes on
-		return s, nil
-	}
-	if err := g.await(ctx, prompt); err != nil {
-		s.Close()
-		return nil, err
-	}
-	return s, nil
+}
+
+// lost reports whether what the agent has is not known.
+func (s *Stream) lost() bool {
+	s.g.mu.Lock()
+	defer s.g.mu.Unlock()
+	return !s.p.known
 }
 
 // seedOf returns the seed of a request without one.
