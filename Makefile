@@ -14,7 +14,7 @@ OUTSIDE = ./architecture ./deploy/... ./doclint ./grafana ./longtests
 tool = $(PLAIN) go build -C tools -o ../bin/tools/$(notdir $(1)) ./$(1) && $(PLAIN) bin/tools/$(notdir $(1))
 WITH_CUDA = CGO_ENABLED=1 CGO_LDFLAGS=-L$(CUDA_STUBS) GOFLAGS="$(FLAGS),cuda"
 
-.PHONY: all leader cuda-program build vet test test-long lint cuda worker worker-cuda sanitize valgrind bench fuzz crash damage mutate nab quality quiet fleets chaos recover recover-train recover-cluster recover-race lifecycle many soak watching test-slice entities metrics-cost scale architecture images pictures release snapshot recover-detectors clean
+.PHONY: all leader cuda-program build vet test test-long lint cuda worker sanitize valgrind bench fuzz crash damage mutate nab quality quiet fleets chaos recover recover-train recover-cluster recover-race lifecycle many soak watching test-slice entities metrics-cost scale architecture images pictures release snapshot recover-detectors clean
 
 all: lint build test
 
@@ -60,24 +60,24 @@ cuda: ## the GPU build: needs the CUDA 11.8 headers and link stubs, no GPU
 	$(WITH_CUDA) EXOSWARM_SKIP_GPU=1 go test ./cuda ./cuda/internal/...
 
 # Other libraries of Go in the process have functions of the same names: only those of worker_cuda.h are visible.
-WORKER_LINK = -s -w -extldflags=-Wl,-soname,libexoswarm_worker.so,--version-script=$(CURDIR)/cmd/worker/worker.map
 WORKER_DIR ?= bin
-worker: ## libexoswarm_worker.so and worker_cuda.h for programs in C, C++, Rust and Python, on the host device; needs a C compiler
-	CGO_ENABLED=1 GOFLAGS="$(FLAGS)" go build -buildmode=c-shared -ldflags "$(WORKER_LINK)" -o $(WORKER_DIR)/libexoswarm_worker.so ./cmd/worker
+WORKER_TAGS ?=
+WORKER_STRIP ?= -s -w
+WORKER_LINK = -soname,libexoswarm_worker.so,--version-script=$(CURDIR)/cmd/worker/worker.map
+worker: ## libexoswarm_worker.so and worker_cuda.h for programs in C, C++, Rust and Python; needs a C compiler; WORKER_TAGS=cuda is for GPUs
+	CGO_ENABLED=1 GOFLAGS="$(FLAGS)$(WORKER_TAGS:%=,%)" go build $(WORKER_BUILD) -buildmode=c-shared -ldflags "$(WORKER_STRIP) -extldflags=-Wl,$(WORKER_LINK)" -o $(WORKER_DIR)/libexoswarm_worker.so ./cmd/worker
 	rm -f $(WORKER_DIR)/libexoswarm_worker.h
 	cp cmd/worker/worker_cuda.h $(WORKER_DIR)
 
-worker-cuda: FLAGS := $(FLAGS),cuda
-worker-cuda: export CGO_LDFLAGS = -L$(CUDA_STUBS)
-worker-cuda: worker ## the same library for GPUs
-
-sanitize: ## the C code of the driver's binding under AddressSanitizer and UndefinedBehaviorSanitizer, on a fake driver
+sanitize: ## the C code of the driver's binding under AddressSanitizer and UndefinedBehaviorSanitizer, on a fake driver, and the C library under the former
 	CGO_ENABLED=1 CGO_CFLAGS="-g -O1 -fsanitize=undefined -fno-sanitize-recover=undefined" CGO_LDFLAGS="-L$(CUDA_STUBS) -fsanitize=undefined" EXOSWARM_SANITIZE=1 EXOSWARM_SKIP_GPU=1 \
 	  go test -asan -count=1 -timeout 5m -tags cuda -run '^TestFakeDriver$$' ./cuda/internal/driver
+	$(PLAIN) EXOSWARM_SANITIZE=1 go test -count=1 -timeout 10m -run '^TestSanitized$$' ./cmd/worker
 
-valgrind: ## the same C code under Valgrind, on a fake driver
+valgrind: ## the same under Valgrind
 	CGO_ENABLED=1 CGO_CFLAGS="-g -O1" CGO_LDFLAGS=-L$(CUDA_STUBS) GOFLAGS="$(FLAGS),cuda,valgrind" EXOSWARM_VALGRIND=1 EXOSWARM_SKIP_GPU=1 \
 	  go test -o bin/driver.valgrind -count=1 -timeout 10m -run '^TestFakeDriver$$' ./cuda/internal/driver # with -o it has symbols
+	$(PLAIN) EXOSWARM_VALGRIND=1 go test -count=1 -timeout 10m -run '^TestWatched$$' ./cmd/worker
 
 bench:
 	go test -run '^$$' -bench . ./...

@@ -1,0 +1,153 @@
+// Package main_test builds the library and runs programs with it. Package main has no Go files
+// without cgo, and the test needs none.
+package main_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
+)
+
+// cycles is the number of times that a program allocates, uses and frees.
+const cycles = "1000"
+
+// need skips a test without a program.
+func need(t *testing.T, programs ...string) {
+	t.Helper()
+	for _, p := range programs {
+		if _, err := exec.LookPath(p); err != nil {
+			t.Skipf("%s is not installed", p)
+		}
+	}
+}
+
+func command(t *testing.T, env []string, line ...string) []byte {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), line[0], line[1:]...)
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(line, " "), err, out)
+	}
+	return out
+}
+
+// build makes the library in a new folder. arguments are variables of make.
+func build(t *testing.T, env []string, arguments ...string) (dir string) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("the flags of the linker are those of Linux")
+	}
+	need(t, "gcc", "make")
+	dir = t.TempDir()
+	// The flags of a make above, as the gate has them, are not for this one.
+	env = append([]string{"MAKEFLAGS=", "MAKELEVEL="}, env...)
+	command(t, env, append([]string{"make", "-C", "../..", "worker", "WORKER_DIR=" + dir}, arguments...)...)
+	return dir
+}
+
+// compile makes a program with a library.
+func compile(t *testing.T, dir, source string, flags ...string) (program string) {
+	t.Helper()
+	program = filepath.Join(dir, strings.TrimSuffix(source, ".c"))
+	command(t, nil, append([]string{
+		"gcc", "-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-o", program, "testdata/" + source, "-I" + dir,
+		"-L" + dir, "-lexoswarm_worker", "-Wl,-rpath," + dir, "-lpthread",
+	}, flags...)...)
+	return program
+}
+
+func ok(t *testing.T, env []string, line ...string) {
+	t.Helper()
+	if out := command(t, env, line...); !bytes.Equal(out, []byte("ok\n")) {
+		t.Errorf("%s: %s", strings.Join(line, " "), out)
+	}
+}
+
+// TestLibrary: programs in C, C++, Rust and Python use the library, and it shows nothing but the
+// functions of its header.
+func TestLibrary(t *testing.T) {
+	t.Parallel()
+	dir := build(t, nil)
+	t.Run("c", func(t *testing.T) { ok(t, nil, compile(t, dir, "residency.c"), cycles) })
+	t.Run("c++", func(t *testing.T) {
+		need(t, "g++")
+		command(t, nil, "g++", "-std=c++11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c++",
+			filepath.Join(dir, "worker_cuda.h"))
+	})
+	t.Run("rust", func(t *testing.T) {
+		need(t, "rustc")
+		program := filepath.Join(dir, "rust")
+		command(t, nil, "rustc", "--edition=2021", "-D", "warnings", "-o", program, "testdata/worker.rs", "-L", dir, "-l", "exoswarm_worker")
+		ok(t, []string{"LD_LIBRARY_PATH=" + dir}, program)
+	})
+	t.Run("python", func(t *testing.T) {
+		need(t, "python3")
+		ok(t, nil, "python3", "testdata/worker.py", filepath.Join(dir, "libexoswarm_worker.so"))
+	})
+	t.Run("symbols", func(t *testing.T) {
+		need(t, "nm")
+		header, err := os.ReadFile("worker_cuda.h")
+		testkit.NoError(t, "os.ReadFile", err)
+		lines := strings.Split(strings.TrimSpace(string(command(t, nil, "nm", "-D", "--defined-only",
+			filepath.Join(dir, "libexoswarm_worker.so")))), "\n")
+		for _, line := range lines {
+			name := line[strings.LastIndex(line, " ")+1:]
+			if !bytes.Contains(header, []byte(name+"(")) {
+				t.Errorf("the library shows %s, which worker_cuda.h has not", name)
+			}
+		}
+		if n := bytes.Count(header, []byte(");\n")); n != len(lines) {
+			t.Errorf("worker_cuda.h has %d functions, and the library shows %d", n, len(lines))
+		}
+	})
+}
+
+// TestSanitized: AddressSanitizer finds nothing in the code in C of the library and of a program.
+// make sanitize has it watch the code in Go too, which then reads no memory of the program that it
+// has not got.
+func TestSanitized(t *testing.T) {
+	t.Parallel()
+	flags := []string{"CGO_CFLAGS=-g -O1 -fsanitize=address", "CGO_LDFLAGS=-fsanitize=address"}
+	var arguments []string
+	if os.Getenv("EXOSWARM_SANITIZE") != "" {
+		flags, arguments = flags[:1], []string{"WORKER_BUILD=-asan"}
+	}
+	dir := build(t, flags, arguments...)
+	ok(t, nil, compile(t, dir, "residency.c", "-fsanitize=address"), cycles)
+}
+
+// TestWatched: Valgrind finds no wrong access and no leak. A library whose runtime tells Valgrind
+// about its stacks and heap has no search for leaks, which does not bear that; the plain one has.
+func TestWatched(t *testing.T) {
+	if os.Getenv("EXOSWARM_VALGRIND") == "" {
+		t.Skip("make valgrind runs it")
+	}
+	t.Parallel()
+	need(t, "valgrind")
+	// Valgrind does not know the signals with which Go preempts.
+	env := []string{"GODEBUG=asyncpreemptoff=1"}
+	line := []string{"valgrind", "--quiet", "--child-silent-after-fork=yes", "--error-exitcode=9"}
+	for name, of := range map[string]struct{ build, run []string }{
+		"accesses": {[]string{"WORKER_TAGS=valgrind", "WORKER_STRIP="}, []string{"--leak-check=no"}},
+		"leaks": {nil, []string{
+			"--leak-check=full", "--errors-for-leak-kinds=definite,indirect,possible", "--undef-value-errors=no",
+			"--suppressions=testdata/valgrind.supp",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := build(t, nil, of.build...)
+			program := compile(t, dir, "residency.c")
+			out := command(t, env, append(append(line, of.run...), program, cycles)...)
+			if !bytes.Contains(out, []byte("ok\n")) {
+				t.Errorf("%s", out)
+			}
+		})
+	}
+}
