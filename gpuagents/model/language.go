@@ -51,17 +51,26 @@ type About struct{ Licence, Source string }
 func Load(
 	ctx context.Context, store snapshot.Store, name string, parts []Part, about About,
 ) (m *Manifest, digest string, err error) {
-	m = &Manifest{Format: format, Version: languageVersion, Name: name, Licence: about.Licence, Source: about.Source}
-	if err = m.describe(parts); err == nil {
+	if m, err = describe(name, parts, about); err != nil {
+		return nil, "", err
+	}
+	return m.save(ctx, store, parts)
+}
+
+// describe returns the manifest of files, without their checksums.
+func describe(name string, parts []Part, about About) (*Manifest, error) {
+	m := &Manifest{Format: format, Version: languageVersion, Name: name, Licence: about.Licence, Source: about.Source}
+	err := m.describe(parts)
+	if err == nil {
 		for _, p := range parts {
 			m.Files = append(m.Files, File{Name: p.Name, Bytes: p.Bytes})
 		}
 		err = m.checkLanguage()
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("model %s: %w", name, err)
+		return nil, fmt.Errorf("model %s: %w", name, err)
 	}
-	return m.save(ctx, store, parts)
+	return m, nil
 }
 
 // describe fills in all that a manifest says of the content of files.

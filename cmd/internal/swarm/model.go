@@ -195,17 +195,19 @@ func storeModel(
 	if err != nil {
 		return nil, "", err
 	}
-	if files.cell {
+	var m *model.Manifest
+	var digest string
+	if files.cell != nil {
 		var data []byte
-		if data, err = io.ReadAll(io.LimitReader(files.open[0], model.MaxBytes+1)); err != nil {
-			return nil, "", fmt.Errorf("read %s: %w", file, err)
+		if data, err = io.ReadAll(io.LimitReader(files.cell, model.MaxBytes+1)); err != nil {
+			return fmt.Errorf("read %s: %w", file, err)
 		}
 		if about != (model.About{}) {
 			return nil, "", command.Usage("--licence and --source: the weights of a gru have neither")
 		}
 		m, digest, err = model.Save(cmd.Context(), b, name, data)
 	} else {
-		m, digest, err = model.Load(cmd.Context(), b, name, files.parts, about)
+		m, digest, err = model.Load(cmd.Context(), b, names[0], files.Files, about)
 	}
 	for _, class := range []error{
 		safetensors.ErrFormat, gguf.ErrFormat, architecture.ErrArchitecture, model.ErrFiles, model.ErrTooLarge,
