@@ -105,6 +105,84 @@ int cuda_get_device_count(void) {
 	return vram_get_device_count(&count) == CUDA_SUCCESS ? count : 0;
 }
 
+CudaModel *cuda_load_model(CudaContext *ctx, const char *model_path, uint64_t *vram_bytes_used, int *error_code) {
+	uint64_t handle = 0, bytes = 0;
+	int code = begin(__func__);
+	if (code == CUDA_SUCCESS && model_path == NULL) code = null(__func__, "model_path");
+	if (code == CUDA_SUCCESS) code = workerLoadModel(HANDLE(ctx), (char *)model_path, &handle, &bytes, last);
+	if (vram_bytes_used != NULL) *vram_bytes_used = bytes;
+	store(code, error_code);
+	return POINTER(handle);
+}
+
+int cuda_model_free(CudaModel *model) {
+	int code = begin(__func__);
+	return code != CUDA_SUCCESS || model == NULL ? code : workerFreeModel(HANDLE(model), last);
+}
+
+int cuda_unload_model(CudaModel *model) __attribute__((alias("cuda_model_free")));
+
+int cuda_model_info(CudaModel *model, CudaModelInfo *info) {
+	int code = begin(__func__);
+	if (code == CUDA_SUCCESS && info == NULL) code = null(__func__, "info");
+	return code != CUDA_SUCCESS ? code : workerModelInfo(HANDLE(model), info, last);
+}
+
+uint64_t cuda_get_vram_usage(CudaModel *model) {
+	CudaModelInfo info;
+	return cuda_model_info(model, &info) == CUDA_SUCCESS ? info.vram_bytes : 0;
+}
+
+uint64_t cuda_model_get_vram_usage(CudaModel *model) __attribute__((alias("cuda_get_vram_usage")));
+
+InferenceResult *cuda_inference_start(CudaModel *model, const char *prompt, int max_tokens, float temperature,
+	uint64_t seed, int *error_code) {
+	uint64_t handle = 0;
+	int code = begin(__func__);
+	if (code == CUDA_SUCCESS && prompt == NULL) code = null(__func__, "prompt");
+	if (code == CUDA_SUCCESS) {
+		code = workerStart(HANDLE(model), (char *)prompt, max_tokens, temperature, seed, &handle, last);
+	}
+	store(code, error_code);
+	return POINTER(handle);
+}
+
+bool cuda_inference_next(InferenceResult *result, char *token_out, int token_buffer_size, int *token_index,
+	int *error_code) {
+	int index = 0, more = 0, code = begin(__func__);
+	if (code == CUDA_SUCCESS && token_out == NULL) code = null(__func__, "token_out");
+	if (code == CUDA_SUCCESS && token_buffer_size < 1) {
+		code = refuse(CUDA_ERROR_INVALID_PARAMETER, "%s: token_buffer_size is %d: use 1 or more", __func__,
+			token_buffer_size);
+	}
+	if (code == CUDA_SUCCESS) {
+		*token_out = 0;
+		code = workerNext(HANDLE(result), token_out, token_buffer_size, &index, &more, last);
+	}
+	if (more && token_index != NULL) *token_index = index;
+	store(code, error_code);
+	return more;
+}
+
+bool cuda_inference_next_token(InferenceResult *result, char *token_out, int token_buffer_size, int *token_index,
+	int *error_code) __attribute__((alias("cuda_inference_next")));
+
+int cuda_inference_cancel(InferenceResult *result) {
+	int code = begin(__func__);
+	return code != CUDA_SUCCESS ? code : workerCancel(HANDLE(result), last);
+}
+
+int cuda_inference_free(InferenceResult *result) {
+	int code = begin(__func__);
+	return code != CUDA_SUCCESS || result == NULL ? code : workerFreeInference(HANDLE(result), last);
+}
+
+bool cuda_check_vram_residency(CudaModel *model, int *error_code) {
+	int code = begin(__func__);
+	if (code == CUDA_SUCCESS) code = workerCheckResidency(HANDLE(model), last);
+	return store(code, error_code) == CUDA_SUCCESS;
+}
+
 uint64_t cuda_get_process_vram_usage(CudaContext *ctx) {
 	uint64_t bytes = 0;
 	if (begin(__func__) == CUDA_SUCCESS) workerUsage(HANDLE(ctx), &bytes, last);

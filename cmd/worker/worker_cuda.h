@@ -60,8 +60,67 @@ int cuda_destroy(CudaContext *ctx);
 /* The number of GPUs; 1 in a library without CUDA, for the host device. */
 int cuda_get_device_count(void);
 
+/* Model. */
+
+typedef struct CudaModel CudaModel;
+
+typedef struct CudaModelInfo {
+	char name[256];        /* the last part of the path */
+	char architecture[32]; /* llama, mistral, qwen2 or qwen3 */
+	uint32_t context_length;
+	uint32_t vocab_size;
+	uint32_t embedding_length;
+	uint32_t num_layers;
+	uint32_t num_heads;
+	uint32_t num_kv_heads;
+	uint64_t vram_bytes; /* of the weights */
+} CudaModelInfo;
+
+/*
+ * Loads a GGUF file, or a folder with config.json, safetensors and tokenizer.json. All weights must fit into the memory
+ * of the device. vram_bytes_used may be NULL.
+ */
+CudaModel *cuda_load_model(CudaContext *ctx, const char *model_path, uint64_t *vram_bytes_used, int *error_code);
+/* Frees a model with its inferences. NULL is no error. cuda_unload_model is the same. */
+int cuda_model_free(CudaModel *model);
+int cuda_unload_model(CudaModel *model);
+int cuda_model_info(CudaModel *model, CudaModelInfo *info);
+/* The bytes of the weights in device memory; 0 if the handle is invalid. */
+uint64_t cuda_get_vram_usage(CudaModel *model);
+uint64_t cuda_model_get_vram_usage(CudaModel *model);
+
+/* Inference. */
+
+typedef struct InferenceResult InferenceResult;
+
+/*
+ * Begins to continue a prompt (UTF-8) by max_tokens tokens at most. Memory for all of them is allocated at once.
+ * temperature 0 takes the likeliest token. The same model, prompt, temperature and seed give the same tokens. Texts of
+ * special tokens in the prompt are these tokens.
+ */
+InferenceResult *cuda_inference_start(CudaModel *model, const char *prompt, int max_tokens, float temperature,
+	uint64_t seed, int *error_code);
+/*
+ * Returns true and the text of the next token, or false at the end and after an error. The text ends with 0 and has
+ * whole characters alone, so it may be empty. token_index counts from 0 and may be NULL. A buffer that is too small is
+ * CUDA_ERROR_INVALID_PARAMETER, and the next call has the same token. cuda_inference_next_token is the same.
+ */
+bool cuda_inference_next(InferenceResult *result, char *token_out, int token_buffer_size, int *token_index,
+	int *error_code);
+bool cuda_inference_next_token(InferenceResult *result, char *token_out, int token_buffer_size, int *token_index,
+	int *error_code);
+/* Ends an inference: a call of cuda_inference_next in progress and later ones fail with CUDA_ERROR_CANCELLED. */
+int cuda_inference_cancel(InferenceResult *result);
+/* Cancels an inference and frees it. NULL is no error. */
+int cuda_inference_free(InferenceResult *result);
+
 /* Health. */
 
+/*
+ * Compares the checksums of all weights in device memory with those of the loaded ones. If they differ, it returns
+ * false with CUDA_ERROR_VRAM_RESIDENCY_FAILED, and so does each later cuda_inference_next: free and load the model.
+ */
+bool cuda_check_vram_residency(CudaModel *model, int *error_code);
 /* The bytes of memory that this process has allocated on the device of a context; 0 if the handle is invalid. */
 uint64_t cuda_get_process_vram_usage(CudaContext *ctx);
 /* Reports whether the device of a context works. If it does not, cuda_last_error has the reasons. */

@@ -15,11 +15,11 @@ type session struct {
 	device *opened
 }
 
-func (s *session) kind() string { return "context" }
+func (s *session) kind() string   { return "context" }
+func (s *session) parent() object { return nil }
 
 func (s *session) close(l *Library) error {
-	s.end()
-	return l.release(s.device)
+	return errors.Join(l.end(s, &s.life), l.release(s.device))
 }
 
 // Init opens a device for a program and returns the handle of a context.
@@ -35,16 +35,7 @@ func (l *Library) Init(ctx context.Context, number int) (handle uint64, err erro
 }
 
 // FreeContext frees a context with its models and their inferences. A handle of 0 is no error.
-func (l *Library) FreeContext(handle uint64) error {
-	if handle == 0 {
-		return nil
-	}
-	s, err := take[*session](&l.handles, handle)
-	if err != nil {
-		return err
-	}
-	return s.close(l)
-}
+func (l *Library) FreeContext(handle uint64) error { return free[*session](l, handle) }
 
 // session returns a context that stays open until the caller calls done of it.
 func (l *Library) session(handle uint64) (*session, error) {

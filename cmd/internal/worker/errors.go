@@ -5,6 +5,10 @@ import (
 	"errors"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/transformer"
+	"github.com/exoswarm/exoswarm/gpuagents/weights"
+	"github.com/exoswarm/exoswarm/internal/base/tokenizer"
 )
 
 // Code is the number of an error in worker_cuda.h, which has their texts.
@@ -53,10 +57,14 @@ func CodeOf(err error, otherwise Code) Code {
 		{context.Canceled, Cancelled},
 		{ErrNoDevice, DeviceNotFound},
 		{ErrDevice, InvalidDevice},
+		{pages.ErrResidency, ResidencyFailed},
 		{device.ErrOutOfMemory, OutOfMemory},
+		{weights.ErrRoom, OutOfMemory},
 		{device.ErrSticky, KernelLaunchFailed},
 		{device.ErrTimeout, KernelLaunchFailed},
 		{device.ErrInvalidArgument, InvalidParameter},
+		{transformer.ErrRun, InvalidParameter},
+		{tokenizer.ErrText, InvalidParameter},
 	} {
 		if errors.Is(err, c.class) {
 			return c.code

@@ -1,7 +1,9 @@
 package worker
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
@@ -23,6 +25,8 @@ const (
 type object interface {
 	// kind is the word for the object in errors.
 	kind() string
+	// parent returns the object that this one is a part of; nil: none.
+	parent() object
 	// close frees what the object holds, when the calls that use it have ended. It is called once.
 	close(l *Library) error
 }
@@ -31,6 +35,7 @@ type object interface {
 type life struct {
 	calls sync.RWMutex // held for reading by calls
 	freed bool
+	parts sync.WaitGroup // objects with this parent; a call adds them
 }
 
 // begin lets a call use the object of a handle until it calls done.
@@ -90,14 +95,8 @@ func (h *handles) put(o object, n uint64) (uint64, error) {
 	return e.first << slotBits, nil
 }
 
-// at returns the object that a handle lies in, and the distance from its first byte.
+// at returns the object that a handle lies in, and the distance from its first byte. mu is held.
 func (h *handles) at(handle uint64) (e entry, off uint64, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.locked(handle)
-}
-
-func (h *handles) locked(handle uint64) (e entry, off uint64, err error) {
 	slot := handle >> slotBits
 	e, is := h.open[slot]
 	switch {
@@ -115,6 +114,8 @@ func (h *handles) locked(handle uint64) (e entry, off uint64, err error) {
 
 // find returns the object of type T that a handle lies in, and the distance from its first byte.
 func find[T object](h *handles, handle uint64) (T, uint64, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	e, off, err := h.at(handle)
 	if err != nil {
 		var none T
@@ -129,7 +130,7 @@ func take[T object](h *handles, handle uint64) (T, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var none T
-	e, off, err := h.locked(handle)
+	e, off, err := h.at(handle)
 	if err != nil {
 		return none, err
 	}
@@ -141,9 +142,7 @@ func take[T object](h *handles, handle uint64) (T, error) {
 	if err != nil {
 		return none, err
 	}
-	for i := range e.slots {
-		delete(h.open, e.first+i)
-	}
+	h.remove(e)
 	return o, nil
 }
 
@@ -156,15 +155,28 @@ func typed[T object](e entry, handle uint64) (T, error) {
 	return o, nil
 }
 
-// takeAll makes all handles invalid and returns their objects, without an order.
-func (h *handles) takeAll() (all []object) {
+// takeAll makes the handles invalid of objects that a function selects, and returns the objects, the
+// newest first: the objects of a parent before it.
+func (h *handles) takeAll(selects func(object) bool) (all []object) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	var found []entry
 	for slot, e := range h.open {
-		if slot == e.first {
-			all = append(all, e.object)
+		if slot == e.first && selects(e.object) {
+			found = append(found, e)
 		}
 	}
-	clear(h.open)
+	slices.SortFunc(found, func(a, b entry) int { return cmp.Compare(b.first, a.first) })
+	for _, e := range found {
+		h.remove(e)
+		all = append(all, e.object)
+	}
 	return all
+}
+
+// remove makes the handle of an object invalid. mu is held.
+func (h *handles) remove(e entry) {
+	for i := range e.slots {
+		delete(h.open, e.first+i)
+	}
 }

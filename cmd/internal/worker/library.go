@@ -127,18 +127,39 @@ func (l *Library) forMemory(ctx context.Context, number int) (*opened, error) {
 	return o, nil
 }
 
+// free makes a handle invalid and closes its object. A handle of 0 is no error.
+func free[T object](l *Library, handle uint64) error {
+	if handle == 0 {
+		return nil
+	}
+	o, err := take[T](&l.handles, handle)
+	if err != nil {
+		return err
+	}
+	return o.close(l)
+}
+
+// end closes an object with a life: when calls have ended, it closes what is a part of the object, and
+// waits for parts that others close.
+func (l *Library) end(of object, life *life) (err error) {
+	life.end()
+	for _, o := range l.handles.takeAll(func(o object) bool { return o.parent() == of }) {
+		err = errors.Join(err, o.close(l))
+	}
+	life.parts.Wait()
+	return err
+}
+
 // Close frees all that is left, and closes the devices. No other method may be called any more.
-func (l *Library) Close() error {
-	var errs []error
-	// An object frees the ones that depend on it. Their handles are invalid already.
-	for _, o := range l.handles.takeAll() {
-		errs = append(errs, o.close(l))
+func (l *Library) Close() (err error) {
+	for _, o := range l.handles.takeAll(func(object) bool { return true }) {
+		err = errors.Join(err, o.close(l))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, o := range l.devices {
-		errs = append(errs, o.Close())
+		err = errors.Join(err, o.Close())
 	}
 	clear(l.devices)
-	return errors.Join(errs...)
+	return err
 }

@@ -16,7 +16,8 @@ type memory struct {
 	buffer device.Buffer
 }
 
-func (m *memory) kind() string { return "piece of device memory" }
+func (m *memory) kind() string   { return "piece of device memory" }
+func (m *memory) parent() object { return nil }
 
 func (m *memory) close(*Library) error {
 	m.end()
@@ -57,16 +58,7 @@ func (l *Library) Malloc(ctx context.Context, number int, n uint64) (handle uint
 }
 
 // Free frees memory. It waits for copies in progress. A handle of 0 is no error.
-func (l *Library) Free(handle uint64) error {
-	if handle == 0 {
-		return nil
-	}
-	m, err := take[*memory](&l.handles, handle)
-	if err != nil {
-		return err
-	}
-	return m.close(l)
-}
+func (l *Library) Free(handle uint64) error { return free[*memory](l, handle) }
 
 // Write copies n bytes from src on to the byte of device memory that a handle names. Unless n is 0,
 // src is n bytes of the process.

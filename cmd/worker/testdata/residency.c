@@ -3,27 +3,11 @@
 
 #include <pthread.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "check.h"
 #include "worker_cuda.h"
-
-#define CHECK(x) \
-	do { \
-		if (!(x)) { \
-			fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #x, cuda_last_error()); \
-			exit(1); \
-		} \
-	} while (0)
-
-#define REFUSED(call, code, words) \
-	do { \
-		CHECK((call) == (code)); \
-		CHECK(strstr(cuda_last_error(), words) != NULL); \
-	} while (0)
 
 static void refusals(void) {
 	void *p = &p, *other;
