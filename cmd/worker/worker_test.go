@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +17,12 @@ import (
 
 // cycles is the number of times that a program allocates, uses and frees.
 const cycles = "1000"
+
+// Models: a random one of 26 KB, and the one of the examples.
+const (
+	tiny   = "testdata/tiny.gguf"
+	gopher = "../../examples/model/gopher.gguf"
+)
 
 // need skips a test without a program.
 func need(t *testing.T, programs ...string) {
@@ -75,7 +82,9 @@ func ok(t *testing.T, env []string, line ...string) {
 func TestLibrary(t *testing.T) {
 	t.Parallel()
 	dir := build(t, nil)
-	t.Run("c", func(t *testing.T) { ok(t, nil, compile(t, dir, "residency.c"), cycles) })
+	t.Run("memory", func(t *testing.T) { ok(t, nil, compile(t, dir, "residency.c"), cycles) })
+	t.Run("models", func(t *testing.T) { ok(t, nil, compile(t, dir, "generate.c"), tiny, cycles) })
+	t.Run("gopher", func(t *testing.T) { ok(t, nil, filepath.Join(dir, "generate"), gopher, "3") })
 	t.Run("c++", func(t *testing.T) {
 		need(t, "g++")
 		command(t, nil, "g++", "-std=c++11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c++",
@@ -121,6 +130,7 @@ func TestSanitized(t *testing.T) {
 	}
 	dir := build(t, flags, arguments...)
 	ok(t, nil, compile(t, dir, "residency.c", "-fsanitize=address"), cycles)
+	ok(t, nil, compile(t, dir, "generate.c", "-fsanitize=address"), tiny, cycles)
 }
 
 // TestWatched: Valgrind finds no wrong access and no leak. A library whose runtime tells Valgrind
@@ -143,10 +153,13 @@ func TestWatched(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := build(t, nil, of.build...)
-			program := compile(t, dir, "residency.c")
-			out := command(t, env, append(append(line, of.run...), program, cycles)...)
-			if !bytes.Contains(out, []byte("ok\n")) {
-				t.Errorf("%s", out)
+			for _, program := range [][]string{
+				{compile(t, dir, "residency.c"), cycles}, {compile(t, dir, "generate.c"), tiny, cycles},
+			} {
+				out := command(t, env, slices.Concat(line, of.run, program)...)
+				if !bytes.HasSuffix(out, []byte("ok\n")) {
+					t.Errorf("%s", out)
+				}
 			}
 		})
 	}

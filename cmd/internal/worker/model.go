@@ -58,6 +58,28 @@ type source struct {
 
 func (s source) Close() error { return errors.Join(s.Opened.Close(), s.files.Close()) }
 
+// openSource opens the model of a path, and its tokenizer. The caller closes the source.
+func openSource(path string) (_ weights.Source, words *tokenizer.Tokenizer, err error) {
+	if path, err = filepath.Abs(path); err != nil {
+		return nil, nil, err
+	}
+	s := source{files: &model.Parts{}}
+	is, err := s.files.Open(os.DirFS(filepath.Dir(path)), filepath.Base(path))
+	if err == nil && !is {
+		err = fmt.Errorf("%w: name a file of GGUF, or a folder with safetensors", model.ErrFiles)
+	}
+	if err == nil {
+		s.Opened, err = model.OpenFiles(filepath.Base(path), s.files.Files)
+	}
+	if err == nil {
+		words, err = model.Words(s.files.Files)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, s.files.Close())
+	}
+	return s, words, nil
+}
+
 // LoadModel loads the model of a path into the memory of the device of a context: a GGUF file, or a
 // folder with config.json, safetensors and tokenizer.json. All weights fit there, or the error is an
 // ErrRoom of package weights. Each call has a copy of its own.
@@ -79,28 +101,12 @@ func (l *Library) LoadModel(ctx context.Context, session uint64, path string) (h
 }
 
 func (m *loaded) load(ctx context.Context, path string) (err error) {
-	if path, err = filepath.Abs(path); err != nil {
-		return err
-	}
-	dir, name := filepath.Split(path)
 	m.holder = weights.NewHolder(m.session.device, nil)
-	ref := weights.Ref{ModelRef: swarms.ModelRef{Name: name}}
+	ref := weights.Ref{ModelRef: swarms.ModelRef{Name: filepath.Base(path)}}
 	m.weights, err = m.holder.Hold(ctx, ref, func(context.Context) (weights.Source, error) {
-		src := source{files: &model.Parts{}}
-		is, err := src.files.Open(os.DirFS(dir), name)
-		if err == nil && !is {
-			err = fmt.Errorf("%w: name a file of GGUF, or a folder with safetensors", model.ErrFiles)
-		}
-		if err == nil {
-			src.Opened, err = model.OpenFiles(name, src.files.Files)
-		}
-		if err == nil {
-			m.words, err = model.Words(src.files.Files)
-		}
-		if err != nil {
-			return nil, errors.Join(err, src.files.Close())
-		}
-		return src, nil
+		s, words, err := openSource(path)
+		m.words = words
+		return s, err
 	})
 	if err != nil {
 		return err
@@ -120,7 +126,7 @@ func (m *loaded) load(ctx context.Context, path string) (err error) {
 		return fmt.Errorf("%w: the tokenizer has %d tokens, and the model %d", model.ErrFiles, m.words.Size(),
 			p.Vocabulary)
 	}
-	m.info = ModelInfo{strings.TrimSuffix(name, ".gguf"), p, uint64(held.Device)}
+	m.info = ModelInfo{strings.TrimSuffix(ref.Name, ".gguf"), p, uint64(held.Device)}
 	m.machine, err = transformer.New(ctx, m.session.device, transformer.Options{
 		Parameters: *p, PagePositions: pagePositions,
 	}, m.weights)
