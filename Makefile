@@ -64,7 +64,7 @@ WORKER_DIR ?= bin
 WORKER_TAGS ?=
 WORKER_STRIP ?= -s -w
 WORKER_LINK = -soname,libexoswarm_worker.so,--version-script=$(CURDIR)/cmd/worker/worker.map
-worker: ## libexoswarm_worker.so and worker_cuda.h for programs in C, C++, Rust and Python; needs a C compiler; WORKER_TAGS=cuda is for GPUs
+worker: ## libexoswarm_worker.so and worker_cuda.h for programs in C, C++, Rust and Python; WORKER_TAGS=cuda is for GPUs
 	CGO_ENABLED=1 GOFLAGS="$(FLAGS)$(WORKER_TAGS:%=,%)" go build $(WORKER_BUILD) -buildmode=c-shared -ldflags "$(WORKER_STRIP) -extldflags=-Wl,$(WORKER_LINK)" -o $(WORKER_DIR)/libexoswarm_worker.so ./cmd/worker
 	rm -f $(WORKER_DIR)/libexoswarm_worker.h
 	cp cmd/worker/worker_cuda.h $(WORKER_DIR)
