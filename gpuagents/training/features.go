@@ -1,6 +1,7 @@
 package training
 
 import (
+	"context"
 	"fmt"
 	"math"
 
@@ -13,35 +14,36 @@ import (
 // numbers of 16 bits, as a swarm reads them, or are numbers of rows of the embedding.
 type FeatureExtractor struct {
 	*memory
-	window   int
-	capacity int64 // moments of sequences that are on the device at a time
+	window int
 }
 
 func newFeatureExtractor(m *memory, o *Options) *FeatureExtractor {
-	moment, sequence := o.roomBytes()
-	of := moment + sequence/int64(o.Window)
-	return &FeatureExtractor{memory: m, window: o.Window, capacity: min(o.BatchBytes/of, math.MaxInt32)}
+	return &FeatureExtractor{memory: m, window: o.Window}
 }
 
 // parts brings one part of a batch to the device after the other, and calls do for each. Between
-// two parts it waits for the work of do.
-func (f *FeatureExtractor) parts(b *Batch, states []float32, wait func() error, do func(p part) error) error {
+// two parts it waits for the work of do. The work of a batch before has ended.
+func (f *FeatureExtractor) parts(ctx context.Context, b *Batch, states []float32, do func(p part) error) error {
 	for start := 0; start < b.Moments; start += f.window {
 		moments := min(f.window, b.Moments-start)
-		step := max(2, int(f.capacity)/moments)
-		for first := 0; first < b.Sequences; first += step {
-			p := part{first, min(step, b.Sequences-first), start, moments}
+		for first := 0; first < b.Sequences; {
 			if start+first > 0 {
-				if err := wait(); err != nil {
+				if err := f.stream.Sync(ctx); err != nil {
 					return err
 				}
 			}
+			fit, err := f.pace.next()
+			if err != nil {
+				return err
+			}
+			p := part{first, min(max(2, int(fit)/moments), b.Sequences-first), start, moments}
 			if err := f.load(b, p, states); err != nil {
 				return err
 			}
-			if err := do(p); err != nil {
+			if err := f.pace.time(f.stream, p.elements(), func() error { return do(p) }); err != nil {
 				return err
 			}
+			first += p.sequences
 		}
 	}
 	return nil

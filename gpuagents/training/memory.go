@@ -3,6 +3,7 @@ package training
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/trainset"
@@ -21,6 +22,7 @@ type memory struct {
 	buffers []device.Buffer // that live as long as the memory
 	args    []device.Arg
 	room    room
+	pace    pace
 
 	// The vector of weights, and what is made of it: the tables of the gates and of the readout, and
 	// the numbers of the embedding. control and totals have the words of package trainset; exponents
@@ -60,6 +62,11 @@ func openMemory(dev device.Device, o *Options) (m *memory, err error) {
 	}
 	if m.stream, err = dev.NewStream(); err != nil {
 		return m, fmt.Errorf("open a stream: %w", err)
+	}
+	moment, sequence := o.roomBytes()
+	most := min(o.BatchBytes/(moment+sequence/int64(o.Window)), math.MaxInt32)
+	if m.pace, err = newPace(dev, most); err != nil {
+		return m, err
 	}
 	size := 4 * int64(o.size())
 	for _, b := range []struct {
@@ -146,6 +153,6 @@ func (m *memory) close() error {
 		wrong = append(wrong, b.Close())
 	}
 	m.stream, m.buffers = nil, nil
-	wrong = append(wrong, m.room.close(m.Shape))
+	wrong = append(wrong, m.room.close(m.Shape), m.pace.close())
 	return errors.Join(wrong...)
 }

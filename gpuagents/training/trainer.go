@@ -148,8 +148,7 @@ func (p *Pipeline) gradients(ctx context.Context, b *Batch) error {
 	if err := p.Model.begin(b.Moments); err != nil {
 		return err
 	}
-	wait := func() error { return p.Model.stream.Sync(ctx) }
-	return p.FeatureExtractor.parts(b, nil, wait, func(part part) error {
+	return p.FeatureExtractor.parts(ctx, b, nil, func(part part) error {
 		return p.Model.gradient(part, p.steps)
 	})
 }
@@ -217,8 +216,7 @@ func (p *Pipeline) Evaluate(ctx context.Context, b Batch, states, predictions []
 	if err := m.stream.Fill(m.totals, 0, 8*trainset.Totals, 0); err != nil {
 		return Loss{}, p.fail(fmt.Errorf("clear a loss: %w", err))
 	}
-	wait := func() error { return nil } // predict waits
-	err = p.FeatureExtractor.parts(&b, carried, wait, func(part part) error {
+	err = p.FeatureExtractor.parts(ctx, &b, carried, func(part part) error {
 		return m.predict(ctx, &b, part, carried, predictions)
 	})
 	if err != nil {

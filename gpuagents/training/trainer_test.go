@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/trainset"
@@ -49,6 +50,14 @@ func TestSameBits(t *testing.T) {
 				train(t, tr, 0, steps)
 				return tr
 			},
+			"batches cut by time": func(o Options) *Trainer {
+				tr := openTrainer(t, o, nil)
+				for step := range steps {
+					tr.FeatureExtractor.pace.moments, tr.FeatureExtractor.pace.timed = int64(1+step*40), 0
+					train(t, tr, step, step+1)
+				}
+				return tr
+			},
 			"one block": func(o Options) *Trainer {
 				tr := openTrainer(t, o, nil)
 				tr.Model.blocks = 1
@@ -75,6 +84,42 @@ func TestSameBits(t *testing.T) {
 				t.Errorf("%d units, %s: the training has other bits", s.Hidden, name)
 			}
 		}
+	}
+}
+
+// TestPace: parts become smaller where they take long and larger where they do not, and stay within
+// their bounds.
+func TestPace(t *testing.T) {
+	for _, c := range []struct {
+		moments, timed int64
+		took           time.Duration
+		want           int64
+	}{
+		{1000, 1000, partTime, 1000},
+		{1000, 1000, partTime * 5 / 4, 800},
+		{1000, 1000, partTime * 10, 500},
+		{1000, 1000, partTime * 4 / 5, 1250},
+		{1000, 1000, 0, 2000},
+		{1000, 1000, partTime / 100, 2000},
+		{4000, 4000, partTime / 100, 5000}, // the most
+		{1000, 300, partTime / 2, 1000},    // a small part does not say what a large one takes
+		{1000, 300, partTime * 2, 500},
+		{1, 2, partTime * 1000, 1}, // two sequences are the least
+	} {
+		p := pace{moments: c.moments, timed: c.timed, most: 5000}
+		if got := p.after(c.took); got != c.want {
+			t.Errorf("parts of %d moments, one of %d in %v: %d behind it, want %d", c.moments, c.timed, c.took, got, c.want)
+		}
+	}
+	tr := openTrainer(t, Options{Shape: Shape{Hidden: 8, Inputs: 3, Candidates: 2}, Window: 30}, nil)
+	p := &tr.FeatureExtractor.pace
+	p.moments = 100
+	train(t, tr, 0, 1)
+	if p.timed == 0 {
+		t.Error("the last part of a step is not timed")
+	}
+	if got, err := p.next(); err != nil || got < 1 || got > p.most || p.timed != 0 {
+		t.Errorf("behind a step: %d, %v, want 1 to %d", got, err, p.most)
 	}
 }
 

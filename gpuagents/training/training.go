@@ -72,8 +72,9 @@ type Options struct {
 	Window int
 	// Seed draws weights and dropout.
 	Seed uint64
-	// BatchBytes is the most device memory for moments: batches of more are cut; 0: 1 GiB. At least
-	// the moments of two sequences are there at a time.
+	// BatchBytes is the most device memory for moments: batches of more are cut, as are batches whose
+	// launches take more than 20 ms; 0: 1 GiB. At least the moments of two sequences are there at a
+	// time.
 	BatchBytes int64
 }
 
