@@ -123,8 +123,8 @@ recover: ## 200 kill -9 of agents and NATS server under load, over four seeds, a
 	  go test -count=1 -v -timeout 2h -run '^TestRecovery$$' ./cmd/exoswarm -args -recover.kills=50 -recover.seed=$$seed || exit 1; \
 	done
 
-recover-train: ## 50 kill -9 of the GPU agent in a training, about 20 minutes: the model of an undisturbed one
-	go test -count=1 -v -timeout 2h -run '^TestTrainRecovery$$' ./cmd/exoswarm -args -train.kills=50
+recover-train: ## 50 kill -9 of the GPU agent in a training and 16 in one of a program, about 30 minutes: the weights of undisturbed ones
+	go test -count=1 -v -timeout 2h -run '^TestTrain(Program)?Recovery$$' ./cmd/exoswarm -args -train.kills=50
 
 recover-cluster: ## 1,000 kill -9 and 200 SIGSTOP over ten seeds, of three NATS servers and two agents of each kind: as recover
 	for seed in 1 2 3 4 5 6 7 8 9 10; do \

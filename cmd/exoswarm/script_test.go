@@ -70,7 +70,8 @@ import (
 //	context USER FILE        write a context of the nats tool
 //	repeat N FROM TO         write a file N times into another
 //	edges N AGENTS FILE      write edges between random agents
-//	process NAME DIR ARG...  start a GPU agent as a process, with its data in a folder; end is a kill -9
+//	array ROWS COLUMNS FILE  write a .npy file of random numbers
+//	process NAME DIR         start a GPU agent as a process, with its data in a folder; end is a kill -9
 //	serve DIR                start exoswarm serve in a folder, as a process on free ports; exec exoswarm
 //	                         is then the same program, and end serve ends it
 func TestScripts(t *testing.T) {
@@ -122,6 +123,7 @@ func TestScripts(t *testing.T) {
 			"context":    plain((*scene).context),
 			"repeat":     plain((*scene).repeat),
 			"edges":      plain((*scene).edges),
+			"array":      plain((*scene).array),
 			"serve":      plain((*scene).serve),
 			"process":    plain((*scene).process),
 		},
@@ -366,6 +368,16 @@ func (s *scene) edges(ts *testscript.TestScript, args []string) {
 		fmt.Fprintf(&b, "%d,%d\n", r.IntN(agents), r.IntN(agents))
 	}
 	ts.Check(os.WriteFile(ts.MkAbs(args[2]), b.Bytes(), 0o600))
+}
+
+func (s *scene) array(ts *testscript.TestScript, args []string) {
+	var shape [2]int64
+	for i := range shape {
+		var err error
+		shape[i], err = strconv.ParseInt(args[i], 10, 64)
+		ts.Check(err)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[2]), randomArray(shape[0], shape[1]), 0o600))
 }
 
 func (s *scene) gpuagent(ts *testscript.TestScript, args []string) {
