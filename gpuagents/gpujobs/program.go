@@ -205,7 +205,12 @@ func (r *programRun) steps(ctx context.Context, n int) error {
 		}
 		out := maps.Clone(r.sets[1])
 		out[r.training.Loss] = expr.Memory{Buffer: r.losses, Off: 4 * int64(r.state.step+i)}
-		if _, err := r.step.Run(ctx, r.stream, in, out); err != nil {
+		_, err := r.step.Run(ctx, r.stream, in, out)
+		if errors.Is(err, expr.ErrArgs) || errors.Is(err, expr.ErrLimit) {
+			return fmt.Errorf("%w: give all arrays as many rows, and weights one row, unless they are second factors "+
+				"of matmul", computeError(err))
+		}
+		if err != nil {
 			return err
 		}
 		r.sets[0], r.sets[1] = r.sets[1], r.sets[0]
@@ -240,10 +245,6 @@ func (r *programRun) finish() (any, error) {
 		a := gpujob.Array{Type: gpujob.F32, Shape: of.Shape, Data: make([]byte, of.Size())}
 		if err := r.sets[0][name].Buffer.Read(0, a.Data); err != nil {
 			return nil, fmt.Errorf("train_program: weight %s: %w", name, err)
-		}
-		if slices.ContainsFunc(gpujob.Decode[float32](a.Data), func(v float32) bool { return v-v != 0 }) {
-			return nil, jobs.Errorf(jobs.CodeInput, "step %d: weight %s is not finite: use a lower rate; the "+
-				"checkpoint before is kept", r.state.step, name)
 		}
 		names, arrays = append(names, "weight-"+name), append(arrays, &a)
 	}

@@ -41,8 +41,8 @@ func (r *programRun) digest() (d [sha256.Size]byte) {
 	return d
 }
 
-// checkpoint stores the state in place of the one before. The object lives as long as the job and
-// its result are known.
+// checkpoint stores the state in place of the one before, unless a weight is not finite, behind
+// which no training goes on. The object lives as long as the job and its result are known.
 func (r *programRun) checkpoint(ctx context.Context) error {
 	b := append([]byte(programMagic), r.state.digest[:]...)
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.state.step))
@@ -53,6 +53,10 @@ func (r *programRun) checkpoint(ctx context.Context) error {
 		b = append(b, make([]byte, r.size(name))...)
 		if err := buffer.Read(0, b[at:]); err != nil {
 			return fmt.Errorf("checkpoint of step %d: %w", r.state.step, err)
+		}
+		if slices.ContainsFunc(gpujob.Decode[float32](b[at:]), func(v float32) bool { return v-v != 0 }) {
+			return jobs.Errorf(jobs.CodeInput, "step %d: weight %s is not finite: use a lower rate, and see that the "+
+				"arrays are of size 1; the checkpoint before is kept", r.state.step, name)
 		}
 	}
 	name := checkpointObject(r.job.ID)

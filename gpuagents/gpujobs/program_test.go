@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/expr"
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 	"github.com/exoswarm/exoswarm/gpuagents/gpujobs"
+	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
@@ -241,6 +242,12 @@ func TestTrainProgramErrors(t *testing.T) {
 			w, b, z := gpujob.From(values, 6, 70), gpujob.From(values[:70], 1, 70), gpujob.From(values, 70, 6)
 			s.Weights["w"], s.Weights["b"], s.Weights["z"] = &w, &b, &z
 		},
+		"8 rows, other inputs have 500: arguments do not fit the program: give all arrays as many rows": func(
+			s *gpujob.TrainProgramSpec,
+		) {
+			w := gpujob.From(make([]float32, 8), 8, 1)
+			s.Weights, s.Expr = map[string]*gpujob.Array{"w": &w}, "mean(square(row_sum(x) * w))"
+		},
 		"cumsum has no derivative here": func(s *gpujob.TrainProgramSpec) {
 			s.Expr = "sum(cumsum(row_sum(matmul(tanh(matmul(x, w) + b), z) + c)))"
 		},
@@ -258,6 +265,26 @@ func TestTrainProgramErrors(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v; want %q", err, want)
 		}
+	}
+}
+
+// TestTrainProgramNotFinite: weights that are not finite end the training, and are in no checkpoint.
+func TestTrainProgramNotFinite(t *testing.T) {
+	r := start(t, gpujobs.Options{TrainPrograms: true, TrainCheckpoint: 1})
+	x, w := gpujob.From([]float32{3e38, 3e38}), gpujob.From([]float32{0, 0}, 1, 2)
+	s := &gpujob.TrainProgramSpec{ // the loss is 0, and its derivative infinite
+		Expr: "sum(row_sum(w * x))", In: map[string]*gpujob.Array{"x": &x}, Weights: map[string]*gpujob.Array{"w": &w},
+		Steps: 1, Rate: 0.1,
+	}
+	j, err := gpujob.NewJob("j", s)
+	testkit.NoError(t, "NewJob", err)
+	_, err = r.try(t.Context(), j)
+	if err == nil || jobs.AsError(err).Code != jobs.CodeInput || jobs.Retryable(err) ||
+		!strings.Contains(err.Error(), "step 1: weight w is not finite: use a lower rate") {
+		t.Errorf("a training with an infinite derivative: %v", err)
+	}
+	if n := len(r.store.all); n != 0 {
+		t.Errorf("%d objects are stored, want no checkpoint", n)
 	}
 }
 

@@ -46,8 +46,8 @@ func (m *Manifest) Fits(cell *cells.Addressed) error {
 				w.Shape)
 		}
 		if t := m.Tensors[i]; !t.equal(w) {
-			return fmt.Errorf("model %s: %w: its tensor %s is of %s %v, and the cell takes %s %v", m.Name, ErrMismatch,
-				w.Name, t.Type, t.Shape, w.Type, w.Shape)
+			return fmt.Errorf("model %s: %w: its tensor %s is of %s %v, and the cell takes %s %v: change the cell, or "+
+				"name another model", m.Name, ErrMismatch, w.Name, t.Type, t.Shape, w.Type, w.Shape)
 		}
 	}
 	for _, t := range m.Tensors {

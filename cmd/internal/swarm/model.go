@@ -371,6 +371,9 @@ func modelOf(cmd *cobra.Command, spec *swarm.Spec, name, digest string) (ref swa
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
 	m, found, err := model.ReadManifest(cmd.Context(), b, name)
+	if errors.Is(err, model.ErrNotFound) {
+		err = fmt.Errorf("%w: train or load it first; exoswarm model list --snapshots %s has the others", err, place)
+	}
 	if err != nil {
 		return ref, err
 	}

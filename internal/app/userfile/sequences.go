@@ -1,6 +1,7 @@
 package userfile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,7 +107,7 @@ func (r *sequences) columns() error {
 		if slices.Contains(names, c) {
 			return command.Usage("--hold-out %s: the column is a feature, the item or the target: name another one", c)
 		}
-		key, settings[c] = append(key, c), "--hold-out"
+		key, settings[c] = append(key, c), "or correct --hold-out"
 	}
 	r.read = rows.ColumnSpec{
 		Features: names, Blank: 1, Settings: settings, Key: key, AnyOrder: true, CSV: &r.spec.CSV,
@@ -132,11 +133,8 @@ func (r *sequences) file(ctx context.Context, f Input) (err error) {
 		case err != nil:
 			return err
 		case reject != nil:
-			cure := ""
-			if reject.Cure != "" {
-				cure = ": " + reject.Cure
-			}
-			return jobs.Errorf(jobs.CodeInput, "%s: %s: %s%s", f.Path, reject.Place(), reject.Reason, cure)
+			return jobs.Errorf(jobs.CodeInput, "%s: %s: %s: %s", f.Path, reject.Place(), reject.Reason,
+				cmp.Or(reject.Cure, "correct the row, or leave it out"))
 		}
 		if err := r.add(&row); err != nil {
 			return jobs.Errorf(jobs.CodeInput, "%s: row %d: %v", f.Path, row.Number, err)
@@ -227,8 +225,8 @@ func (r *sequences) pack() (*Sequences, error) {
 		}
 	}
 	if n := len(p.Keys) - p.HeldOut; n < 2 {
-		return nil, jobs.Errorf(jobs.CodeInput, "%d sequences to train with: give two at least, one of them for "+
-			"validation; column %q tells them apart", n, r.spec.Train.Sequence)
+		return nil, jobs.Errorf(jobs.CodeInput, "%d sequences to train with, %d of one row left out: give two at least, "+
+			"one of them for validation; column %q tells them apart", n, p.Single, r.spec.Train.Sequence)
 	}
 	if r.hold.Column != "" && p.HeldOut == 0 {
 		return nil, command.Usage("--hold-out %s=%s: no sequence with moments has it: check the value",
