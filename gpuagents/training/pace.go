@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// partTime is how long the launches of a part take together, about: other work of the device, such
-	// as shards of swarms, waits for one of them at most.
-	partTime = 20 * time.Millisecond
+	// partTime is how long the launches of a part take together, about. The longest one takes up to 60 %
+	// of it, and other work of the device, such as shards of swarms, waits for one launch: 20 ms.
+	partTime = 32 * time.Millisecond
 	// firstMoments is the number of moments of the first part, for each multiprocessor. They take less
 	// than partTime on a core, and on a GPU.
 	firstMoments = 1024

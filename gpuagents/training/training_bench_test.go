@@ -125,6 +125,55 @@ func BenchmarkStep(b *testing.B) {
 	}
 }
 
+// BenchmarkLaunches: the longest launch of a batch of 64 windows of 200 moments, whole and in parts as
+// pace cuts it behind some steps.
+func BenchmarkLaunches(b *testing.B) {
+	for _, hidden := range []int{8, 16, 32} {
+		b.Run(fmt.Sprintf("hidden=%d", hidden), func(b *testing.B) {
+			d := opentest.Open(b, *opentest.Name, cuda.Options{})
+			s := Shape{Hidden: hidden, Inputs: hidden, Rows: 200, Items: 100}
+			tr, err := New(b.Context(), d, Options{Shape: s, Window: 200}, nil)
+			testkit.NoError(b, "New", err)
+			testkit.Close(b, tr)
+			batch := randomBatch(rand.New(rand.NewPCG(1, 3)), s, 64, 200, 0)
+			for n := range batch.Lengths {
+				batch.Lengths[n] = 200
+			}
+			var steps []time.Duration
+			for range 20 + b.N {
+				began := time.Now()
+				_, err := tr.TrainStep(b.Context(), batch)
+				testkit.NoError(b, "TrainStep", err)
+				steps = append(steps, time.Since(began))
+			}
+			slices.Sort(steps)
+			b.ReportMetric(steps[len(steps)/2].Seconds()*1e3, "step-ms")
+			m, t := tr.Model, newTimer(b, d, tr.Model.memory)
+			fit, err := m.pace.next()
+			testkit.NoError(b, "next", err)
+			for name, p := range map[string]part{
+				"whole-ms": {0, 64, 0, 200}, "part-ms": {0, min(max(2, int(fit)/200), 64), 0, 200},
+			} {
+				longest := 0.0
+				for _, launch := range []func() error{
+					func() error { return m.forward(p) },
+					func() error { return m.score(p, true, 1) },
+					func() error { return m.back(p) },
+					func() error { return m.outer(p) },
+					func() error { return m.embed(p) },
+					func() error { return tr.Optimizer.gather(p.moments, p.elements()) },
+					func() error { return tr.Optimizer.step(1) },
+				} {
+					testkit.NoError(b, "load", tr.FeatureExtractor.load(&batch, p, nil))
+					longest = max(longest, t.time(launch))
+				}
+				b.ReportMetric(longest*1e3, name)
+			}
+			b.ReportMetric(float64(fit), "moments")
+		})
+	}
+}
+
 // BenchmarkAdam: Adam alone. copy-% is its rate as a share of the rate of a copy, of 28 bytes for
 // each weight.
 func BenchmarkAdam(b *testing.B) {
