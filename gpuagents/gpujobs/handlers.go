@@ -64,13 +64,13 @@ type Slot interface {
 
 // Options configure Handlers.
 type Options struct {
-	// Place chooses a device with room for bytes of arrays. It is called once for each job, from
+	// Slot chooses a device with room for bytes of arrays. It is called once for each job, from
 	// several goroutines.
 	Slot func(ctx context.Context, bytes int64) (Slot, error)
-	// PlaceAll chooses a place on each device that works, at least one, with room for bytes, for
+	// AllSlots chooses a slot on each device that works, at least one, with room for bytes, for
 	// jobs of kind allreduce; nil: they run on one device.
 	AllSlots func(ctx context.Context, bytes int64) ([]Slot, error)
-	// Collective opens a collective of the devices of PlaceAll, which the handlers close; nil: jobs
+	// Collective opens a collective of the devices of AllSlots, which the handlers close; nil: jobs
 	// run on one device.
 	Collective func(ctx context.Context, devices []device.Device) (device.Collective, error)
 	// Objects holds arrays that are not in messages; nil: jobs that need it fail.

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// trainBatchBytes bounds the memory of the moments of a batch on the device, which makes several
-	// launches of a larger one, so that no launch keeps shards waiting.
+	// trainBatchBytes bounds the memory of the moments of a batch on the device, beside the memory of
+	// shards.
 	trainBatchBytes = 256 << 20
 	// maxTrainData bounds the arrays of a job of kind train, in bytes, unless Options.Memory is more.
 	maxTrainData = 4 << 30
