@@ -5,9 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -42,7 +40,7 @@ func (r *programRun) digest() (d [sha256.Size]byte) {
 }
 
 // checkpoint stores the state in place of the one before, unless a weight is not finite, behind
-// which no training goes on. The object lives as long as the job and its result are known.
+// which no training goes on.
 func (r *programRun) checkpoint(ctx context.Context) error {
 	b := append([]byte(programMagic), r.state.digest[:]...)
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.state.step))
@@ -59,9 +57,8 @@ func (r *programRun) checkpoint(ctx context.Context) error {
 				"arrays are of size 1; the checkpoint before is kept", r.state.step, name)
 		}
 	}
-	name := checkpointObject(r.job.ID)
-	if _, err := r.h.o.Objects.PutObject(ctx, name, jobs.OwnerOf(r.job), bytes.NewReader(b)); err != nil {
-		return jobs.Retry(fmt.Errorf("store object %s: %w", name, err))
+	if err := r.storeCheckpoint(ctx, b); err != nil {
+		return err
 	}
 	r.stored = time.Now()
 	return nil
@@ -72,43 +69,10 @@ func (r *programRun) size(name string) int {
 	return len(r.inputs[strings.TrimSuffix(strings.TrimSuffix(name, ".m"), ".v")].data)
 }
 
-// lastCheckpoint reads the checkpoint from which this attempt goes on, if there is one. A
-// checkpoint of an earlier attempt that does not fit is left out, and the log says so. One that the
-// specification names must fit.
+// lastCheckpoint reads the checkpoint from which this attempt goes on, if there is one.
 func (r *programRun) lastCheckpoint(ctx context.Context) error {
-	found, err := r.readCheckpoint(ctx, r.job.ID)
-	if errors.Is(err, errCheckpoint) {
-		jobs.Logger(r.ctx).Warn("the checkpoint of an earlier attempt is not used", "error", err)
-		found, err = false, nil
-	}
-	if found || err != nil || r.spec.Continue == "" {
-		return err
-	}
-	found, err = r.readCheckpoint(ctx, r.spec.Continue)
-	if errors.Is(err, errCheckpoint) || err == nil && !found {
-		return jobs.Errorf(jobs.CodeInvalid, "spec.continue %s: no checkpoint of this program and these arrays (%v): "+
-			"check the id, or leave it out", r.spec.Continue, err)
-	}
+	_, err := r.findCheckpoint(ctx, r.spec.Continue, r.h.o.Memory+maxTrainData, r.decode)
 	return err
-}
-
-// readCheckpoint reads the last checkpoint of a job, from bytes of anybody, and reports whether
-// there is one. An errCheckpoint cannot be read, or is of another specification or other data.
-func (r *programRun) readCheckpoint(ctx context.Context, job string) (found bool, err error) {
-	name := checkpointObject(job)
-	o, err := r.h.o.Objects.Object(ctx, name, jobs.OwnerOf(r.job))
-	if errors.Is(err, jobs.ErrNotFound) {
-		return false, nil
-	}
-	var b []byte
-	if err == nil {
-		b, err = io.ReadAll(io.LimitReader(o, r.h.o.Memory+maxTrainData))
-		err = errors.Join(err, o.Close())
-	}
-	if err != nil {
-		return false, jobs.Retry(fmt.Errorf("read object %s: %w", name, err))
-	}
-	return true, r.decode(b)
 }
 
 // decode reads what checkpoint has written into the state.
@@ -118,7 +82,7 @@ func (r *programRun) decode(b []byte) error {
 		return fmt.Errorf("%w: it begins with %.20q", errCheckpoint, b)
 	}
 	if !bytes.Equal(b[len(programMagic):head-8], r.state.digest[:]) {
-		return fmt.Errorf("%w: it is of another specification or of other data", errCheckpoint)
+		return errOtherTraining
 	}
 	step := binary.LittleEndian.Uint64(b[head-8:])
 	all := 0

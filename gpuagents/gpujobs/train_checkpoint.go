@@ -97,11 +97,7 @@ func decodeTraining(b []byte) (*savedTraining, error) {
 	return c, nil
 }
 
-// checkpointObject returns the name of the object with the last checkpoint of a job.
-func checkpointObject(job string) string { return "train-" + job + "-checkpoint" }
-
-// checkpoint stores the state in place of the one before. The object lives as long as the job and
-// its result are known.
+// checkpoint stores the state in place of the one before.
 func (r *trainRun) checkpoint(ctx context.Context) error {
 	c := savedTraining{state: r.state}
 	var err error
@@ -112,60 +108,87 @@ func (r *trainRun) checkpoint(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	name := checkpointObject(r.job.ID)
-	if _, err := r.h.o.Objects.PutObject(ctx, name, jobs.OwnerOf(r.job), bytes.NewReader(b)); err != nil {
-		return jobs.Retry(fmt.Errorf("store object %s: %w", name, err))
+	if err := r.storeCheckpoint(ctx, b); err != nil {
+		return err
 	}
 	r.stored = time.Now()
 	return nil
 }
 
 // lastCheckpoint returns the checkpoint from which this attempt goes on; nil: it begins from the
-// start. A checkpoint of an earlier attempt that does not fit is left out, and the log says so. One
-// that the specification names must fit.
-func (r *trainRun) lastCheckpoint(ctx context.Context) (*savedTraining, error) {
-	c, err := r.readCheckpoint(ctx, r.job.ID)
-	if errors.Is(err, errCheckpoint) {
-		jobs.Logger(r.ctx).Warn("the checkpoint of an earlier attempt is not used", "error", err)
-		c, err = nil, nil
+// start.
+func (r *trainRun) lastCheckpoint(ctx context.Context) (c *savedTraining, err error) {
+	found, err := r.findCheckpoint(ctx, r.spec.Continue, maxCheckpoint, func(b []byte) (err error) {
+		if c, err = decodeTraining(b); err == nil && c.state.Digest != r.data.digest {
+			err = errOtherTraining
+		}
+		return err
+	})
+	if err != nil || !found {
+		return nil, err
 	}
-	if err != nil || c != nil || r.spec.Continue == "" {
-		return c, err
-	}
-	c, err = r.readCheckpoint(ctx, r.spec.Continue)
-	switch {
-	case errors.Is(err, errCheckpoint):
-		return nil, jobs.Errorf(jobs.CodeInvalid, "spec.continue %s: %v: use the specification and the data of that "+
-			"job, or leave it out", r.spec.Continue, err)
-	case err == nil && c == nil:
-		return nil, jobs.Errorf(jobs.CodeInvalid, "spec.continue %s: that job has no checkpoint: check the id; "+
-			"checkpoints are kept for %d days behind the end of a job", r.spec.Continue, gpujob.TrainResult/(24*3600))
-	}
-	return c, err
+	return c, nil
 }
 
-// readCheckpoint reads the last checkpoint of a job; nil for none. An errCheckpoint cannot be read,
-// or is of another specification or other data.
-func (r *trainRun) readCheckpoint(ctx context.Context, job string) (*savedTraining, error) {
+// errOtherTraining is an errCheckpoint of another specification or of other data.
+var errOtherTraining = fmt.Errorf("%w: it is of another specification or of other data", errCheckpoint)
+
+// checkpointObject returns the name of the object with the last checkpoint of a job.
+func checkpointObject(job string) string { return "train-" + job + "-checkpoint" }
+
+// storeCheckpoint stores the checkpoint of a training in place of the one before. The object lives
+// as long as the job and its result are known.
+func (t *task) storeCheckpoint(ctx context.Context, b []byte) error {
+	name := checkpointObject(t.job.ID)
+	if _, err := t.h.o.Objects.PutObject(ctx, name, jobs.OwnerOf(t.job), bytes.NewReader(b)); err != nil {
+		return jobs.Retry(fmt.Errorf("store object %s: %w", name, err))
+	}
+	return nil
+}
+
+// findCheckpoint decodes the checkpoint from which an attempt goes on, and reports whether there is
+// one. A checkpoint of an earlier attempt that does not fit is left out, and the log says so. One of
+// the job from, that the specification names, must fit; empty: it names none. decode takes bytes of
+// anybody, up to most of them, and returns an errCheckpoint for bytes that do not fit.
+func (t *task) findCheckpoint(ctx context.Context, from string, most int64, decode func(b []byte) error) (
+	found bool, err error,
+) {
+	found, err = t.readCheckpoint(ctx, t.job.ID, most, decode)
+	if errors.Is(err, errCheckpoint) {
+		jobs.Logger(t.ctx).Warn("the checkpoint of an earlier attempt is not used", "error", err)
+		found, err = false, nil
+	}
+	if found || err != nil || from == "" {
+		return found, err
+	}
+	found, err = t.readCheckpoint(ctx, from, most, decode)
+	switch {
+	case errors.Is(err, errCheckpoint):
+		return false, jobs.Errorf(jobs.CodeInvalid, "spec.continue %s: %v: use the specification and the data of that "+
+			"job, or leave it out", from, err)
+	case err == nil && !found:
+		return false, jobs.Errorf(jobs.CodeInvalid, "spec.continue %s: that job has no checkpoint: check the id; "+
+			"checkpoints are kept for %d days behind the end of a job", from, gpujob.TrainResult/(24*3600))
+	}
+	return found, err
+}
+
+// readCheckpoint decodes the last checkpoint of a job, and reports whether there is one.
+func (t *task) readCheckpoint(ctx context.Context, job string, most int64, decode func(b []byte) error) (
+	found bool, err error,
+) {
 	name := checkpointObject(job)
-	o, err := r.h.o.Objects.Object(ctx, name, jobs.OwnerOf(r.job))
+	o, err := t.h.o.Objects.Object(ctx, name, jobs.OwnerOf(t.job))
 	if errors.Is(err, jobs.ErrNotFound) {
-		return nil, nil
+		return false, nil
 	}
 	var b []byte
 	if err == nil {
-		b, err = io.ReadAll(io.LimitReader(o, maxCheckpoint))
+		b, err = io.ReadAll(io.LimitReader(o, most))
 		err = errors.Join(err, o.Close())
 	}
 	if err != nil {
-		return nil, jobs.Retry(fmt.Errorf("read object %s: %w", name, err))
+		return false, jobs.Retry(fmt.Errorf("read object %s: %w", name, err))
 	}
-	c, err := decodeTraining(b)
-	if err != nil {
-		return nil, err
-	}
-	if c.state.Digest != r.data.digest {
-		return nil, fmt.Errorf("%w: it is of another specification or of other data", errCheckpoint)
-	}
-	return c, nil
+	return true, decode(b)
 }
