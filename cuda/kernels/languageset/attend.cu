@@ -5,8 +5,10 @@ language_attend(const float *q, const unsigned *rows, unsigned first_row, unsign
                 unsigned char *pool, unsigned long long frame_bytes, unsigned positions, unsigned layer, unsigned heads,
                 unsigned kv_heads, unsigned head, unsigned window, float scale, unsigned splits, float *parts) {
   __shared__ float shared_likely[4][SPLIT];
+  __shared__ u64 shared_places[4][SPLIT]; // of keys, from the start of the pool
   const unsigned lane = threadIdx.x % 32;
   float *likely = shared_likely[threadIdx.x / 32];
+  u64 *places = shared_places[threadIdx.x / 32];
   const u64 warps = (u64)gridDim.x * (blockDim.x / 32), all = (u64)count * heads * splits;
   const Pages pages = {pool, frames, frame_bytes, positions, layer, kv_heads * head};
   for (u64 i = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; i < all; i += warps) {
@@ -24,6 +26,7 @@ language_attend(const float *q, const unsigned *rows, unsigned first_row, unsign
     for (unsigned j = split * SPLIT + lane; j < to; j += 32) {
       if (j < from) continue;
       const float *key = pages.at(first, j, 0) + column;
+      places[j % SPLIT] = (u64)(key - (const float *)pool);
       float s[8] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
       for (unsigned c = 0; c < head; c += 8) {
         const float4 a = *(const float4 *)(key + c), b = *(const float4 *)(key + c + 4);
@@ -50,10 +53,12 @@ language_attend(const float *q, const unsigned *rows, unsigned first_row, unsign
     __syncwarp(WARP);
     float *part = parts + i * (head + PART_HEAD);
     if (lane == 0) part[0] = largest, part[1] = sum;
+    const float *values = (const float *)pool + (u64)positions * kv_heads * head; // of the keys at the same place
     for (unsigned c = 4 * lane; c < head; c += 128) {
       float o[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll 8
       for (unsigned j = from; j < to; j++) {
-        const float4 v = *(const float4 *)(pages.at(first, j, 1) + column + c);
+        const float4 v = *(const float4 *)(values + places[j % SPLIT] + c);
         const float e = likely[j % SPLIT];
         o[0] = fma32(e, v.x, o[0]), o[1] = fma32(e, v.y, o[1]), o[2] = fma32(e, v.z, o[2]), o[3] = fma32(e, v.w, o[3]);
       }
