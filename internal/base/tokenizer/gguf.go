@@ -111,7 +111,7 @@ func FromGGUF(f *gguf.File) (*Tokenizer, error) {
 		if len(text) > maxText {
 			return nil, refuse("key %stokens: token %d has %d bytes: at most %d are read", at, i, len(text), maxText)
 		}
-		if t.kinds[i] != plain && !(t.sentence && t.kinds[i] == single) {
+		if t.kinds[i] != plain && (!t.sentence || t.kinds[i] != single) {
 			continue
 		}
 		if other, again := ids[text]; again {

@@ -130,7 +130,8 @@ func TestNamed(t *testing.T) {
 		if _, is := tok.Special("<tool>"); is {
 			t.Errorf("%s: <tool> is special, want a literal token", rule)
 		}
-		if got := string(tok.Piece(2)); got != "<|user|>" || tok.Piece(-1) != nil || tok.Piece(int32(tok.Size())) != nil {
+		beyond := tok.Piece(int32(tok.Size()))
+		if got := string(tok.Piece(2)); got != "<|user|>" || tok.Piece(-1) != nil || beyond != nil {
 			t.Errorf("%s: Piece: %q of 2, and pieces beyond the vocabulary", rule, got)
 		}
 		if got := tok.NewDecoder().Add(2) + tok.NewDecoder().Add(1<<30) + tok.NewDecoder().Add(-1); got != "" {

@@ -158,8 +158,8 @@ func Parse(tokenizerJSON []byte, ends ...int32) (*Tokenizer, error) {
 	}
 	switch {
 	case m.ByteFallback:
-		return nil, refuse("tokenizer.json: model: byte_fallback: BPE of SentencePiece is read from GGUF: convert the " +
-			"model to GGUF")
+		return nil, refuse("tokenizer.json: model: byte_fallback: BPE of SentencePiece is read from GGUF: convert " +
+			"the model to GGUF")
 	case m.Dropout != 0:
 		return nil, refuse("tokenizer.json: model: dropout %v: set it to null", m.Dropout)
 	case m.Prefix != "" || m.Suffix != "":
@@ -241,7 +241,8 @@ func (t *Tokenizer) learn(of map[string]int, merges []both, ignore bool) error {
 	for b := range t.bytes {
 		id, is := of[string(alphabet[b])]
 		if !is {
-			return refuse("the byte %#02x has no token %q: only byte-level BPE with all bytes is computed", b, alphabet[b])
+			return refuse("the byte %#02x has no token %q: only byte-level BPE with all bytes is computed", b,
+				alphabet[b])
 		}
 		t.bytes[b] = int32(id)
 	}

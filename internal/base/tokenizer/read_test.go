@@ -20,7 +20,8 @@ func sentenceKeys() []gguf.Pair {
 	for b := range 256 {
 		tokens, types = append(tokens, fmt.Sprintf("<0x%02X>", b)), append(types, typeByte)
 	}
-	words := strings.Fields("▁t he ▁the in er ▁a ed ▁▁ ▁▁▁▁ on ▁in ing ▁w ▁wor ld ▁world or ing. é 中 ▁ e t a o i n h r w d g l .")
+	words := strings.Fields("▁t he ▁the in er ▁a ed ▁▁ ▁▁▁▁ on ▁in ing ▁w ▁wor ld ▁world or ing. é 中 ▁ e t a o i n h " +
+		"r w d g l .")
 	for _, word := range words {
 		tokens, types = append(tokens, word), append(types, typePlain)
 	}
@@ -102,7 +103,9 @@ func TestSentence(t *testing.T) {
 	if id, is := tok.Begin(); id != 1 || !is {
 		t.Errorf("Begin: %d, %v, want 1", id, is)
 	}
-	bare := sentence(t, []gguf.Pair{{Key: at + "add_space_prefix", Value: false}, {Key: at + "add_bos_token", Value: false}})
+	bare := sentence(t, []gguf.Pair{
+		{Key: at + "add_space_prefix", Value: false}, {Key: at + "add_bos_token", Value: false},
+	})
 	if got := strings.Join(quoted(bare, encode(t, bare, "the", false)), "|"); got != "t|he" {
 		t.Errorf("Encode without a space before the text: %q, want t|he", got)
 	}
@@ -198,7 +201,8 @@ func TestRefused(t *testing.T) {
 		{member(t, added(object{"id": 1 << 40}), "added_tokens"), "ids of 902 tokens are below that"},
 	} {
 		_, err := Parse(of.data)
-		if !errors.Is(err, ErrTokenizer) || !strings.Contains(err.Error(), of.want) || strings.Contains(err.Error(), "\n") {
+		if !errors.Is(err, ErrTokenizer) || !strings.Contains(err.Error(), of.want) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("Parse: %v, want an ErrTokenizer with %q", err, of.want)
 		}
 	}
