@@ -108,8 +108,8 @@ func FromGGUF(f *gguf.File) (*Tokenizer, error) {
 	}
 	ids := make(map[string]int, n)
 	for i, text := range tokens {
-		if len(text) > maxText {
-			return nil, refuse("key %stokens: token %d has %d bytes: at most %d are read", at, i, len(text), maxText)
+		if len(text) > maxPiece {
+			return nil, refuse("key %stokens: token %d has %d bytes: at most %d are read", at, i, len(text), maxPiece)
 		}
 		if t.kinds[i] != plain && (!t.sentence || t.kinds[i] != single) {
 			continue

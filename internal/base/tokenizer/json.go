@@ -192,8 +192,8 @@ func (t *Tokenizer) vocabulary(of unique, added []addedToken) error {
 		if id < 0 || id >= n {
 			return refuse("token %.100q has the id %d: ids of %d tokens are below that", text, id, n)
 		}
-		if len(text) > maxText {
-			return refuse("token %d has %d bytes: at most %d are read", id, len(text), maxText)
+		if len(text) > maxPiece {
+			return refuse("token %d has %d bytes: at most %d are read", id, len(text), maxPiece)
 		}
 		pieces[id], kinds[id], there[id] = text, k, true
 		size = max(size, id+1)

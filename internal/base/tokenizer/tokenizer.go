@@ -23,10 +23,10 @@ var (
 
 // Limits of a tokenizer. Memory of a Tokenizer is in proportion to the bytes of its file.
 const (
-	MaxText = 16 << 20 // bytes of a text; Encode takes up to 100 bytes of memory for each
-	maxSize = 4 << 20  // tokens
-	maxText = 4096     // bytes of a token
-	maxEnds = 64
+	MaxText  = 16 << 20 // bytes of a text; Encode takes up to 100 bytes of memory for each
+	maxSize  = 4 << 20  // tokens
+	maxPiece = 4096     // bytes of a token
+	maxEnds  = 64
 )
 
 // kind is what a token is for.
@@ -97,23 +97,22 @@ func (t *Tokenizer) Piece(id int32) []byte {
 
 // Encode returns the tokens of a text. With special the texts of special tokens become their ids;
 // without it they are text as any other, so text of a user never has a special token. Bytes that are
-// no UTF-8 are kept. Decoding gives the same bytes, if the tokenizer does not compose characters. A
-// text of more than MaxText bytes is an ErrText.
+// no UTF-8 are kept. The pieces of the tokens are the text; but a tokenizer that composes characters
+// has them composed, and one of SentencePiece puts a space before a text and behind an added token,
+// and reads ▁ as a space. A text of more than MaxText bytes is an ErrText.
 func (t *Tokenizer) Encode(text string, special bool) ([]int32, error) {
 	if len(text) > MaxText {
 		return nil, fmt.Errorf("%w: %d bytes, of at most %d: split it", ErrText, len(text), MaxText)
 	}
 	var out []int32
 	m := merger{t: t}
-	first := true
 	for len(text) > 0 {
 		at, id := t.find(text, special)
-		out = m.segment(out, text[:at], first)
+		out = m.segment(out, text[:at])
 		if id < 0 {
 			break
 		}
 		out = append(out, id)
-		first = true // llama.cpp puts a space behind an added token too
 		text = text[at+len(t.pieces[id]):]
 	}
 	return out, nil
@@ -135,14 +134,15 @@ func (t *Tokenizer) find(text string, special bool) (at int, id int32) {
 	return len(text), -1
 }
 
-// segment appends the tokens of a text without added tokens. first: a text begins with it.
-func (m *merger) segment(out []int32, text string, first bool) []int32 {
+// segment appends the tokens of a text without added tokens. In front of each one of SentencePiece
+// is a space, as llama.cpp puts it.
+func (m *merger) segment(out []int32, text string) []int32 {
 	t := m.t
 	if text == "" {
 		return out
 	}
 	if t.sentence {
-		if first && t.prefix {
+		if t.prefix {
 			text = " " + text
 		}
 		return m.merge(out, strings.ReplaceAll(text, " ", space))
