@@ -45,8 +45,8 @@ func TestConversationRecovery(t *testing.T) {
 	const answer = 120
 	var made atomic.Int64 // tokens that clients have got
 	create := func(name string) *swarmclient.Swarm {
-		spec := write(t, filepath.Join(t.TempDir(), "swarm.yaml"), fmt.Sprintf("name: %s\naddressed: agent\nagents: %d\n"+
-			"seed: 7\ncell: {kind: transformer, model: gopher, exact: true, params: {context: 256, chunk: 16}}\n"+
+		spec := write(t, filepath.Join(t.TempDir(), "swarm.yaml"), fmt.Sprintf("name: %s\naddressed: agent\n"+
+			"agents: %d\nseed: 7\ncell: {kind: transformer, model: gopher, exact: true, params: {context: 256, chunk: 16}}\n"+
 			"page_size: 64KiB\ncheckpoint: {interval: 100ms, entries: 7}\n", name, *talkStreams))
 		expect(t, 0, "swarm", "create", "-f", spec, "--snapshots", r.root, "--nats", r.url)
 		s, err := client.Open(ctx, name)
@@ -93,8 +93,8 @@ func TestConversationRecovery(t *testing.T) {
 	got := <-ended
 	for agent := range want {
 		if len(want[agent]) != answer || !slices.Equal(got[agent], want[agent]) {
-			t.Errorf("agent %d: %d tokens, want %d as undisturbed: %d and %d", agent, len(got[agent]), answer, got[agent],
-				want[agent])
+			t.Errorf("agent %d: %d tokens, want %d as undisturbed: %d and %d", agent, len(got[agent]), answer,
+				got[agent], want[agent])
 		}
 	}
 	r.end(gpu, syscall.SIGTERM)

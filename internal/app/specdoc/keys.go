@@ -216,8 +216,8 @@ var keys = []Key{
 		Path: "cell.model", Kind: Text, Scope: Trained,
 		Doc: "Model whose weights the agents have in place of random ones (`exoswarm model load`). Its tensors have " +
 			"the shapes of `torch.nn.GRUCell` and `Linear` of the cell. Of `quantum` it has the tensor `angles`, a " +
-			"number for each input of the circuit, in place of parameters. Of `transformer` it is the language model, " +
-			"which is required. See docs/formats/model.md.",
+			"number for each input of the circuit, in place of parameters. Of `transformer` it is the language " +
+			"model, which is required. See docs/formats/model.md.",
 	},
 	{
 		Path: "cell.model_sha256", Kind: Text, Scope: Trained,
@@ -225,8 +225,8 @@ var keys = []Key{
 	},
 	{
 		Path: "cell.exact", Kind: Boolean, Scope: Language, Required: true,
-		Doc: "Whether the model is computed in float32 with sums in a fixed order, so that tokens and caches have the " +
-			"same bits on each device. It must be true: there is no other form yet.",
+		Doc: "Whether the model is computed in float32 with sums in a fixed order, so that tokens and caches have " +
+			"the same bits on each device. It must be true: there is no other form yet.",
 	},
 	{
 		Path: "cell.cache_bytes", Kind: Integer, Min: "1", Max: "1073741824", Scope: Language,
@@ -401,8 +401,8 @@ var keys = []Key{
 	},
 	{
 		Path: "vote.tokens", Kind: Tokens, Min: "0", Max: "2147483647", Scope: Language,
-		Doc: "First token of each candidate. An agent votes for the candidate whose token is the likeliest. `exoswarm " +
-			"swarm create --snapshots` fills it in; without it the agents do not vote.",
+		Doc: "First token of each candidate. An agent votes for the candidate whose token is the likeliest. " +
+			"`exoswarm swarm create --snapshots` fills it in; without it the agents do not vote.",
 	},
 	{
 		Path: "vote.by", Kind: Text, Scope: Lattice,

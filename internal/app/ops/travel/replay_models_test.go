@@ -138,11 +138,13 @@ func TestReplayConversations(t *testing.T) {
 	}
 	last := say(swarms.EntryTick, `{"v":1,"count":20}`)
 	saved := c.snapshot(s, 0, "kept")
-	with := func(o *ReplayOptions) { o.Models = files }
-	want, err := c.replayer(func(o *ReplayOptions) { withSnapshots(c)(o); with(o) }).At(t.Context(), s, 0, saved, Bounds{})
+	at := func(entry uint64, place snapshot.Store) (*ReplayMoment, error) {
+		r := c.replayer(func(o *ReplayOptions) { o.Models, o.Snapshots = files, place })
+		return r.At(t.Context(), s, 0, entry, Bounds{})
+	}
+	want, err := at(saved, c.snapshots)
 	testkit.NoError(t, "At by a snapshot", err)
-	got, err := c.replayer(func(o *ReplayOptions) { o.Snapshots = noSnapshots{c.snapshots}; with(o) }).At(t.Context(), s,
-		0, last, Bounds{})
+	got, err := at(last, noSnapshots{c.snapshots})
 	testkit.NoError(t, "At", err)
 	if same, err := got.Same(want); err != nil || !same {
 		t.Errorf("the replay differs from the snapshot: %v", err)
