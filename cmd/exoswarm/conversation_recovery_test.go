@@ -46,8 +46,8 @@ func TestConversationRecovery(t *testing.T) {
 	var made atomic.Int64 // tokens that clients have got
 	create := func(name string) *swarmclient.Swarm {
 		spec := write(t, filepath.Join(t.TempDir(), "swarm.yaml"), fmt.Sprintf("name: %s\naddressed: agent\n"+
-			"agents: %d\nseed: 7\ncell: {kind: transformer, model: gopher, exact: true, params: {context: 256, chunk: 16}}\n"+
-			"page_size: 64KiB\ncheckpoint: {interval: 100ms, entries: 7}\n", name, *talkStreams))
+			"agents: %d\nseed: 7\ncell: {kind: transformer, model: gopher, exact: true, params: {context: 256, "+
+			"chunk: 16}}\npage_size: 64KiB\ncheckpoint: {interval: 100ms, entries: 7}\n", name, *talkStreams))
 		expect(t, 0, "swarm", "create", "-f", spec, "--snapshots", r.root, "--nats", r.url)
 		s, err := client.Open(ctx, name)
 		testkit.NoError(t, "Open", err)
