@@ -193,7 +193,7 @@ func tokenizerOf(cmd *cobra.Command, spec *swarm.Spec) (_ *tokenizer.Tokenizer, 
 	if err != nil {
 		return nil, err
 	}
-	return m.ReadTokenizer(cmd.Context(), b)
+	return model.Tokenizer(cmd.Context(), b, m)
 }
 
 // pinLanguage fills in what a specification of conversations has of its model: the digest, the bytes
@@ -240,7 +240,7 @@ func describeLanguage(ctx context.Context, b bucket.Bucket, spec *swarm.Spec) er
 	if m.Tokenizer == "" || len(spec.Vote.Tokens) > 0 {
 		return nil
 	}
-	words, err := m.ReadTokenizer(ctx, b)
+	words, err := model.Tokenizer(ctx, b, m)
 	if err != nil {
 		return err
 	}
