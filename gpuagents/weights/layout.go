@@ -66,8 +66,10 @@ func (m *held) lay(exact bool) error {
 	}
 	rest := &part{name: "embedding, norm and head", pass: -1}
 	m.parts = append(m.parts, rest)
-	of := map[string]*part{architecture.Embedding: rest, architecture.LastNorm: rest, architecture.Head: rest,
-		architecture.RopeFreqs: rest}
+	of := map[string]*part{
+		architecture.Embedding: rest, architecture.LastNorm: rest, architecture.Head: rest,
+		architecture.RopeFreqs: rest,
+	}
 	per := 0 // tensors of a layer
 	for _, t := range p.Tensors() {
 		if of[t.Name] == nil {

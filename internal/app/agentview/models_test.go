@@ -78,7 +78,8 @@ func TestChange(t *testing.T) {
 	view, err := Answer(t.Context(), "agent", h, telemetry.View{What: telemetry.ViewModels})
 	testkit.NoError(t, "Answer", err)
 	for _, c := range []telemetry.ModelChange{
-		{Do: telemetry.HoldModel, Name: "a", SHA256: digest}, {Do: telemetry.ReleaseModel, Name: "a"},
+		{Do: telemetry.HoldModel, Name: "a", SHA256: digest},
+		{Do: telemetry.ReleaseModel, Name: "a"},
 		{Do: telemetry.CheckModels},
 	} {
 		got, err := Change(t.Context(), "agent", h, h, c)
