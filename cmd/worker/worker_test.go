@@ -145,13 +145,11 @@ func TestWatched(t *testing.T) {
 	need(t, "valgrind")
 	// Valgrind does not know the signals with which Go preempts.
 	env := []string{"GODEBUG=asyncpreemptoff=1"}
-	line := []string{"valgrind", "--quiet", "--child-silent-after-fork=yes", "--error-exitcode=9"}
+	line := []string{"valgrind", "--quiet", "--child-silent-after-fork=yes"}
 	for name, of := range map[string]struct{ build, run []string }{
-		"accesses": {[]string{"WORKER_TAGS=valgrind", "WORKER_STRIP="}, []string{"--leak-check=no"}},
-		"leaks": {nil, []string{
-			"--leak-check=full", "--errors-for-leak-kinds=definite,indirect,possible", "--undef-value-errors=no",
-			"--suppressions=testdata/valgrind.supp",
-		}},
+		"accesses": {[]string{"WORKER_TAGS=valgrind", "WORKER_STRIP="}, []string{"--leak-check=no", "--error-exitcode=9"}},
+		// Wrong accesses are no errors here: Valgrind takes the stacks of goroutines for some.
+		"leaks": {nil, []string{"--leak-check=full", "--undef-value-errors=no", "--suppressions=testdata/valgrind.supp"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := build(t, nil, of.build...)
@@ -160,7 +158,8 @@ func TestWatched(t *testing.T) {
 				{compile(t, dir, "generate.c"), tiny, strconv.Itoa(testkit.Of(1000, 30))},
 			} {
 				out := command(t, env, slices.Concat(line, of.run, program)...)
-				if !bytes.HasSuffix(out, []byte("ok\n")) {
+				if !bytes.HasSuffix(out, []byte("ok\n")) && !bytes.Contains(out, []byte("\nok\n")) ||
+					bytes.Contains(out, []byte("lost in loss record")) {
 					t.Errorf("%s", out)
 				}
 			}

@@ -63,6 +63,10 @@ var walls = []wall{
 		"github.com/go-sql-driver/...",
 	}, reason: "sources, sinks and servers are the business of other processes"},
 	{
+		of: "cmd/worker", banned: []string{module + "/cpuagents/...", module + "/jobs/natsq/...", "github.com/nats-io/..."},
+		reason: "a program that loads the library talks to no cluster",
+	},
+	{
 		of: "jobs/natsq/wire", banned: []string{"github.com/nats-io/..."},
 		reason: "names and rules of the queue are tested without a server",
 	},

@@ -85,6 +85,9 @@ const module = "github.com/exoswarm/exoswarm"
 // commands are the programs of the product.
 var commands = []string{"cmd/exoswarm", "cmd/cpuagent", "cmd/gpuagent"}
 
+// library is what command worker is built from. The command has no files without cgo.
+const library = "cmd/internal/worker"
+
 // list runs go list in a folder, with cgo or without, and calls fn with the decoder of what it
 // prints.
 func list(dir, cgo string, fn func(*json.Decoder) error, args ...string) error {
@@ -137,7 +140,7 @@ func load(root string) (*tree, error) {
 	for _, p := range t.pkgs {
 		t.levelOf(p)
 	}
-	for _, c := range commands {
+	for _, c := range append(slices.Clone(commands), library) {
 		if t.pkgs[c] == nil {
 			return nil, fmt.Errorf("there is no package %s", c)
 		}
