@@ -1,6 +1,7 @@
 // Cycles that load a model, generate and free, and what these functions refuse.
 // Usage: generate MODEL CYCLES
 
+#include <math.h>
 #include <pthread.h>
 #include <stdint.h>
 
@@ -80,7 +81,7 @@ static void refusals(void) {
 	CHECK(cuda_inference_start(model, PROMPT, 0, 0, 0, &code) == NULL && code == CUDA_ERROR_INVALID_PARAMETER);
 	CHECK(cuda_inference_start(model, PROMPT, INT32_MAX, 0, 0, &code) == NULL && code == CUDA_ERROR_INVALID_PARAMETER);
 	CHECK(cuda_inference_start(model, PROMPT, 1, -1, 0, &code) == NULL && code == CUDA_ERROR_INVALID_PARAMETER);
-	CHECK(cuda_inference_start(model, PROMPT, 1, 0.0f / 0.0f, 0, &code) == NULL && code == CUDA_ERROR_INVALID_PARAMETER);
+	CHECK(cuda_inference_start(model, PROMPT, 1, NAN, 0, &code) == NULL && code == CUDA_ERROR_INVALID_PARAMETER);
 
 	// A buffer that is too small loses no token.
 	InferenceResult *r = cuda_inference_start(model, PROMPT, 20, 0, 0, &code);

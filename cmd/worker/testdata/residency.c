@@ -41,7 +41,7 @@ static void refusals(void) {
 	CHECK(memcmp(data, "\x09\x00\x01\x02\x0d", 5) == 0);
 
 	CHECK(vram_memcpy_h2d((char *)p + sizeof data, data, 0) == CUDA_SUCCESS);
-	REFUSED(vram_memcpy_h2d((char *)p + sizeof data, data, 1), CUDA_ERROR_INVALID_PARAMETER, "1 bytes at byte 64 of 64");
+	REFUSED(vram_memcpy_h2d((char *)p + sizeof data, data, 1), CUDA_ERROR_INVALID_PARAMETER, "1 bytes at byte 64 of");
 	REFUSED(vram_memcpy_d2h(data, (char *)p + 60, 5), CUDA_ERROR_INVALID_PARAMETER, "5 bytes at byte 60 of 64");
 	REFUSED(vram_memcpy_d2h(data, (char *)p + 60, SIZE_MAX - 3), CUDA_ERROR_INVALID_PARAMETER, "at byte 60 of 64");
 	REFUSED(vram_memcpy_d2h(data, (char *)p + sizeof data + 1, 0), CUDA_ERROR_INVALID_PARAMETER, "at byte 65 of 64");
