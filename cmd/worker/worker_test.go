@@ -131,7 +131,8 @@ func TestSanitized(t *testing.T) {
 	}
 	dir := build(t, flags, arguments...)
 	ok(t, nil, compile(t, dir, "residency.c", "-fsanitize=address"), cycles)
-	ok(t, nil, compile(t, dir, "generate.c", "-fsanitize=address"), tiny, cycles)
+	few := strconv.Itoa(testkit.Of(1000, 300))
+	ok(t, nil, compile(t, dir, "generate.c", "-fsanitize=address"), tiny, few)
 }
 
 // TestWatched: Valgrind finds no wrong access and no leak in the cycles, of which a model has fewer
