@@ -38,7 +38,8 @@ func call(name string, otherwise worker.Code, text *C.char, fn func() error) (co
 	return C.int(worker.Success)
 }
 
-// store writes a text into n bytes of C, n >= 1. It cuts a text that is too long, and ends it with 0.
+// store writes a text into n bytes of C, n >= 1. It cuts a text that is too long, and ends it with
+// 0.
 func store(to *C.char, n int, text string) {
 	b := unsafe.Slice((*byte)(unsafe.Pointer(to)), n)
 	b[copy(b[:n-1], text)] = 0

@@ -94,7 +94,8 @@ func TestLibrary(t *testing.T) {
 	t.Run("rust", func(t *testing.T) {
 		need(t, "rustc")
 		program := filepath.Join(dir, "rust")
-		command(t, nil, "rustc", "--edition=2021", "-D", "warnings", "-o", program, "testdata/worker.rs", "-L", dir, "-l", "exoswarm_worker")
+		command(t, nil, "rustc", "--edition=2021", "-D", "warnings", "-o", program, "testdata/worker.rs", "-L", dir,
+			"-l", "exoswarm_worker")
 		ok(t, []string{"LD_LIBRARY_PATH=" + dir}, program)
 	})
 	t.Run("python", func(t *testing.T) {
@@ -149,7 +150,9 @@ func TestWatched(t *testing.T) {
 	// It takes some values in the heap of Go for undefined, also with the tag.
 	line := []string{"valgrind", "--quiet", "--child-silent-after-fork=yes", "--undef-value-errors=no"}
 	for name, of := range map[string]struct{ build, run []string }{
-		"accesses": {[]string{"WORKER_TAGS=valgrind", "WORKER_STRIP="}, []string{"--leak-check=no", "--error-exitcode=9"}},
+		"accesses": {
+			[]string{"WORKER_TAGS=valgrind", "WORKER_STRIP="}, []string{"--leak-check=no", "--error-exitcode=9"},
+		},
 		// Wrong accesses are no errors here: Valgrind takes the stacks of goroutines for some.
 		"leaks": {nil, []string{"--leak-check=full", "--suppressions=testdata/valgrind.supp"}},
 	} {

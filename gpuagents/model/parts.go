@@ -30,8 +30,8 @@ func (p *Parts) Close() (err error) {
 	return err
 }
 
-// Open opens a file of GGUF, or the files in a folder. It reports whether it is one of these: a file of
-// GGUF is known by its first bytes.
+// Open opens a file of GGUF, or the files in a folder. It reports whether it is one of these: a
+// file of GGUF is known by its first bytes.
 func (p *Parts) Open(dir fs.FS, name string) (is bool, err error) {
 	info, err := fs.Stat(dir, name)
 	if err != nil {
@@ -58,8 +58,8 @@ func (p *Parts) Open(dir fs.FS, name string) (is bool, err error) {
 	return false, p.Close()
 }
 
-// folder opens the files of a language model in a folder of safetensors. Links out of it are followed if
-// dir follows them: caches of downloads have them.
+// folder opens the files of a language model in a folder of safetensors. Links out of it are
+// followed if dir follows them: caches of downloads have them.
 func (p *Parts) folder(dir fs.FS) error {
 	for _, of := range []string{ConfigName, TokenizerName, TemplateName} {
 		if err := p.add(dir, of, of); err != nil && (of == ConfigName || !errors.Is(err, fs.ErrNotExist)) {
@@ -90,8 +90,8 @@ func (p *Parts) folder(dir fs.FS) error {
 	return nil
 }
 
-// add opens a file of a folder as a part of a model. It must be a regular file: a pipe would hold the
-// caller up.
+// add opens a file of a folder as a part of a model. It must be a regular file: a pipe would hold
+// the caller up.
 func (p *Parts) add(dir fs.FS, file, part string) error {
 	// It is asked for before it is opened: the opening of a pipe waits for a writer.
 	info, err := fs.Stat(dir, file)

@@ -82,7 +82,8 @@ func TestPartsRefused(t *testing.T) {
 	if _, err := model.Words(nil); !errors.Is(err, model.ErrFiles) {
 		t.Errorf("Words of nothing: %v, want an ErrFiles", err)
 	}
-	if _, err := model.Words([]model.Part{part(model.TokenizerName, []byte("{}"))}); !errors.Is(err, tokenizer.ErrTokenizer) {
+	_, err := model.Words([]model.Part{part(model.TokenizerName, []byte("{}"))})
+	if !errors.Is(err, tokenizer.ErrTokenizer) {
 		t.Errorf("Words of an empty file: %v, want an ErrTokenizer", err)
 	}
 }

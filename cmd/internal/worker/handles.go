@@ -155,8 +155,8 @@ func typed[T object](e entry, handle uint64) (T, error) {
 	return o, nil
 }
 
-// takeAll makes the handles invalid of objects that a function selects, and returns the objects, the
-// newest first: the objects of a parent before it.
+// takeAll makes the handles invalid of objects that a function selects, and returns the objects,
+// the newest first: the objects of a parent before it.
 func (h *handles) takeAll(selects func(object) bool) (all []object) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -44,7 +44,8 @@ func (i *inference) close(*Library) error {
 	i.end()
 	i.model.mu.Lock()
 	defer i.model.mu.Unlock()
-	// Work of a step that was cancelled may still write keys and values. A step of no runs waits for it.
+	// Work of a step that was cancelled may still write keys and values. A step of no runs waits
+	// for it.
 	err := i.model.machine.Step(context.Background(), i.pool, nil, nil)
 	return errors.Join(err, i.pool.Close())
 }
@@ -52,14 +53,17 @@ func (i *inference) close(*Library) error {
 // Start begins an inference: up to n tokens that follow a prompt. Texts of special tokens in the
 // prompt are these tokens. The token that begins a text is put before it, if the model has one.
 // The tokens follow from the model, the prompt, the temperature and the seed.
-func (l *Library) Start(model uint64, prompt string, n int, temperature float32, seed uint64) (handle uint64, err error) {
+func (l *Library) Start(
+	model uint64, prompt string, n int, temperature float32, seed uint64,
+) (handle uint64, err error) {
 	m, err := l.model(model)
 	if err != nil {
 		return 0, err
 	}
 	defer m.done()
 	i := &inference{
-		model: m, max: n, seed: seed, sampling: transformer.Sampling{Temperature: temperature}, text: m.words.NewDecoder(),
+		model: m, max: n, seed: seed, sampling: transformer.Sampling{Temperature: temperature},
+		text: m.words.NewDecoder(),
 	}
 	if err := i.sampling.Check(); err != nil {
 		return 0, err
@@ -94,10 +98,11 @@ func (l *Library) Start(model uint64, prompt string, n int, temperature float32,
 	return handle, nil
 }
 
-// Next returns the text of the next token, and its number, which counts from 0. more is false behind
-// the last one. A text that is the beginning of a character is empty, and the character comes with a
-// later token. If the text has more than room bytes, the error is a device.ErrInvalidArgument, and
-// the next call returns the same token. A byte of 0 in a text is replaced by U+FFFD.
+// Next returns the text of the next token, and its number, which counts from 0. more is false
+// behind the last one. A text that is the beginning of a character is empty, and the character
+// comes with a later token. If the text has more than room bytes, the error is a
+// device.ErrInvalidArgument, and the next call returns the same token. A byte of 0 in a text is
+// replaced by U+FFFD.
 func (l *Library) Next(handle uint64, room int) (text string, number int, more bool, err error) {
 	i, _, err := find[*inference](&l.handles, handle)
 	if err == nil {

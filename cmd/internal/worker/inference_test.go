@@ -93,8 +93,8 @@ func TestGolden(t *testing.T) {
 		testkit.NoError(t, "os.WriteFile", os.WriteFile(tinyPath, want, 0o644))
 	}
 	if got, err := os.ReadFile(tinyPath); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%s has %d bytes, %v, and the writer writes %d others: run with -args -update", tinyPath, len(got), err,
-			len(want))
+		t.Errorf("%s has %d bytes, %v, and the writer writes %d others: run with -args -update", tinyPath, len(got),
+			err, len(want))
 	}
 }
 
@@ -204,8 +204,8 @@ func TestInference(t *testing.T) {
 	}
 }
 
-// TestEnd: a token of the end is no text, and no token follows. The prompt "<begin>" is the token that
-// begins a text, which is not there twice.
+// TestEnd: a token of the end is no text, and no token follows. The prompt "<begin>" is the token
+// that begins a text, which is not there twice.
 func TestEnd(t *testing.T) {
 	l := library(t)
 	first := generate(t, l, load(t, l, tinyPath), "<begin>", 40, 0, 0)
@@ -311,8 +311,8 @@ func TestModelRefused(t *testing.T) {
 	}
 }
 
-// TestResidency: weights that are changed in device memory are found, and no inference uses the model
-// any more.
+// TestResidency: weights that are changed in device memory are found, and no inference uses the
+// model any more.
 func TestResidency(t *testing.T) {
 	l, ctx := library(t), t.Context()
 	m := load(t, l, tinyPath)

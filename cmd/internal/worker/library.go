@@ -139,8 +139,8 @@ func free[T object](l *Library, handle uint64) error {
 	return o.close(l)
 }
 
-// end closes an object with a life: when calls have ended, it closes what is a part of the object, and
-// waits for parts that others close.
+// end closes an object with a life: when calls have ended, it closes what is a part of the object,
+// and waits for parts that others close.
 func (l *Library) end(of object, life *life) (err error) {
 	life.end()
 	for _, o := range l.handles.takeAll(func(o object) bool { return o.parent() == of }) {

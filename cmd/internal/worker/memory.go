@@ -85,7 +85,8 @@ func (l *Library) copied(handle uint64, host unsafe.Pointer, n uint64,
 	defer m.done()
 	size := uint64(m.buffer.Size())
 	if off > size || n > size-off {
-		return fmt.Errorf("%d bytes at byte %d of %d bytes of device memory: %w", n, off, size, device.ErrInvalidArgument)
+		return fmt.Errorf("%d bytes at byte %d of %d bytes of device memory: %w", n, off, size,
+			device.ErrInvalidArgument)
 	}
 	if n == 0 {
 		return nil

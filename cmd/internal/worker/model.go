@@ -81,9 +81,11 @@ func openSource(path string) (_ weights.Source, words *tokenizer.Tokenizer, err 
 }
 
 // LoadModel loads the model of a path into the memory of the device of a context: a GGUF file, or a
-// folder with config.json, safetensors and tokenizer.json. All weights fit there, or the error is an
-// ErrRoom of package weights. Each call has a copy of its own.
-func (l *Library) LoadModel(ctx context.Context, session uint64, path string) (handle uint64, info ModelInfo, err error) {
+// folder with config.json, safetensors and tokenizer.json. All weights fit there, or the error is
+// an ErrRoom of package weights. Each call has a copy of its own.
+func (l *Library) LoadModel(
+	ctx context.Context, session uint64, path string,
+) (handle uint64, info ModelInfo, err error) {
 	s, err := l.session(session)
 	if err != nil {
 		return 0, info, err

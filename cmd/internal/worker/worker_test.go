@@ -187,8 +187,8 @@ func TestContext(t *testing.T) {
 	}
 }
 
-// TestFreeConcurrently: a call that frees waits for copies, later copies are refused, and of several
-// calls one frees.
+// TestFreeConcurrently: a call that frees waits for copies, later copies are refused, and of
+// several calls one frees.
 func TestFreeConcurrently(t *testing.T) {
 	l, ctx := library(t), t.Context()
 	for range 200 {
@@ -206,7 +206,8 @@ func TestFreeConcurrently(t *testing.T) {
 						freed++
 						mu.Unlock()
 					}
-				} else if err := l.Read(data(b), h, 4096); err != nil && !strings.Contains(err.Error(), "was freed before") {
+				} else if err := l.Read(data(b), h, 4096); err != nil &&
+					!strings.Contains(err.Error(), "was freed before") {
 					t.Errorf("Read beside Free: %v", err)
 				}
 			})
