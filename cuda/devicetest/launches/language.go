@@ -122,7 +122,8 @@ func randomAttention(r *rand.Rand, a *Arrays, kernel string, n int) *Arrays {
 	case languageset.Attend:
 		return a.in(own(q)).in(own(rows)).word(first).word(count - first).in(own(frames)).in(pool()).
 			scalar(device.Uint64(uint64(frameBytes))).word(per).word(layer).word(heads).word(kv).word(head).
-			word(window).scalar(device.Float32(0.3)).word(splits).out(Poisoned(4 * (count - first) * heads * splits * part))
+			word(window).scalar(device.Float32(0.3)).word(splits).
+			out(Poisoned(4 * (count - first) * heads * splits * part))
 	}
 	parts := normal(r, (count-first)*heads*splits*part)
 	for i := 0; i < len(parts); i += part {
