@@ -95,8 +95,8 @@ func (b *Budget) WithBeside(bytes int64) *Budget {
 	return b.with(func(own *Budget) { own.beside = bytes })
 }
 
-// WithTogether returns the same budget for a shard of which some pages must be on the device at
-// once. The shard never has fewer frames than that takes.
+// WithTogether returns the same budget for a shard with a number of pages that must be on the device
+// at once. The shard always has frames for them.
 func (b *Budget) WithTogether(pages int) *Budget {
 	return b.with(func(own *Budget) { own.together = pages })
 }
