@@ -112,7 +112,9 @@ func load(t testing.TB, l *Library, path string) uint64 {
 }
 
 // generate returns the texts of an inference.
-func generate(t testing.TB, l *Library, m uint64, prompt string, n int, temperature float32, seed uint64) (all []string) {
+func generate(
+	t testing.TB, l *Library, m uint64, prompt string, n int, temperature float32, seed uint64,
+) (all []string) {
 	t.Helper()
 	h, err := l.Start(m, prompt, n, temperature, seed)
 	testkit.NoError(t, "Start", err)
