@@ -49,7 +49,8 @@ func TestModels(t *testing.T) {
 	}
 	model, err := filepath.Abs("../../examples/model/gopher.gguf")
 	testkit.NoError(t, "Abs", err)
-	_, err = run("", "model", "load", "gopher", "--file", model, "--snapshots", filepath.Join(dir, command.ServedSnapshots))
+	_, err = run("", "model", "load", "gopher", "--file", model, "--snapshots",
+		filepath.Join(dir, command.ServedSnapshots))
 	testkit.NoError(t, "model load", err)
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	testkit.NoError(t, "Listen", err)
@@ -59,8 +60,8 @@ func TestModels(t *testing.T) {
 
 	// The commands, without flags.
 	text := []string{
-		"model", "run", "gopher", "--prompt", "func main() {", "--conversation", "long", "--max-tokens", "600", "--stop",
-		"never",
+		"model", "run", "gopher", "--prompt", "func main() {", "--conversation", "long", "--max-tokens", "600",
+		"--stop", "never",
 	}
 	want, err := run("", text...)
 	testkit.NoError(t, "model run", err)

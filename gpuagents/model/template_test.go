@@ -10,7 +10,7 @@ func TestTemplateOf(t *testing.T) {
 	for text, want := range map[string]string{
 		`{}`: "", `{"chat_template": null}`: "", `{"chat_template": "{{ x }}"}`: "{{ x }}",
 		`{"chat_template": [{"name": "tools", "template": "a"}, {"name": "default", "template": "b"}]}`: "b",
-		`{"chat_template": [{"name": "tools", "template": "a"}]}`:                                       "error: chat_template is",
+		`{"chat_template": [{"name": "tools", "template": "a"}]}`:                                       "error: chat_",
 		`{"chat_template": 1}`: "error: json", `[]`: "error: json",
 	} {
 		got, err := templateOf([]byte(text))

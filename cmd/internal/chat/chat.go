@@ -54,7 +54,8 @@ standard input. When the connection or the server is lost, the text continues at
 
 func flags(f *pflag.FlagSet) {
 	f.String("api", "", "address of the server, such as http://127.0.0.1:8228; empty: exoswarm serve in this folder")
-	f.String("token-file", "", "file with the token of programs; empty: program.token in the data folder of this folder")
+	f.String("token-file", "", "file with the token of programs; empty: program.token of exoswarm serve in this "+
+		"folder")
 	f.Duration("patience", 30*time.Second, "how long the server may be away")
 	command.GroupFlags(f, command.Connection, "api", "token-file", "patience")
 	f.String("conversation", "", "id of the conversation; empty: a new one")
@@ -75,8 +76,8 @@ func connect(cmd *cobra.Command) (*client, error) {
 	if c.api == "" || file == "" {
 		url, here := command.ServedPages()
 		if url == "" {
-			return nil, command.Usage("%s: no exoswarm serve runs in this folder: start exoswarm serve --models NAME, or "+
-				"name one with --api and --token-file", cmd.CommandPath())
+			return nil, command.Usage("%s: no exoswarm serve runs in this folder: start exoswarm serve --models NAME, "+
+				"or name one with --api and --token-file", cmd.CommandPath())
 		}
 		if c.api == "" {
 			c.api = url

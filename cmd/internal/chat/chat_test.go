@@ -27,8 +27,10 @@ func event(w io.Writer, id int, text, finish string) {
 	if finish != "" {
 		why = fmt.Sprintf("%q", finish)
 	}
-	fmt.Fprintf(w, "id: %d\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":%q},\"finish_reason\":%s}]}\n\n", id,
-		text, why)
+	fmt.Fprintf(w, `id: %d
+data: {"choices":[{"index":0,"delta":{"content":%q},"finish_reason":%s}]}
+
+`, id, text, why)
 }
 
 // ask runs a command with a server.
@@ -103,9 +105,15 @@ func TestRun(t *testing.T) {
 		if !bytes.Contains(data, []byte(`"prompt":"func "`)) || !bytes.Contains(data, []byte(`"stop":["x","y"]`)) {
 			t.Errorf("%s", data)
 		}
-		_, _ = io.WriteString(w, "id: 3\ndata: {\"choices\":[{\"text\":\"main\",\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n")
+		_, _ = io.WriteString(w, `id: 3
+data: {"choices":[{"text":"main","finish_reason":"stop"}]}
+
+data: [DONE]
+
+`)
 	}
-	for _, args := range [][]string{{"--prompt", "func ", "--stop", "x", "--stop", "y"}, {"--stop", "x", "--stop", "y"}} {
+	for _, args := range [][]string{{"--prompt", "func "}, nil} {
+		args = append(args, "--stop", "x", "--stop", "y")
 		if out, err := run(answer, "func ", args...); out != "main\n" || err != nil {
 			t.Errorf("%v: %q, %v", args, out, err)
 		}

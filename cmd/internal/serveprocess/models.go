@@ -29,8 +29,8 @@ import (
 )
 
 func modelFlags(f *pflag.FlagSet) {
-	f.StringSlice("models", nil, "language models to serve below /v1, in the form of the API of OpenAI; each has a swarm "+
-		"of its name, which is made")
+	f.StringSlice("models", nil, "language models to serve below /v1, in the form of the API of OpenAI; each has a "+
+		"swarm of its name, which is made")
 	f.Int("model-agents", 64, "conversations of a swarm that --models makes")
 	f.Int("model-context", 0, "most tokens of a conversation of a swarm that --models makes; 0: as the model was made "+
 		"for, at most 8192")
@@ -72,7 +72,7 @@ func (l *listener) serveModels(cmd *cobra.Command, c *natsq.Conn, dir string, st
 		if slices.Contains(names[:i], name) {
 			return nil, command.Usage("--models: %s is there twice", name)
 		}
-		one, spec, err := prepare(cmd, store, name, forms[name], agents, context)
+		one, spec, err := prepare(cmd, store, snapshotFolder(dir), name, forms[name], agents, context)
 		if err != nil {
 			return nil, err
 		}
@@ -99,8 +99,8 @@ func chatTemplates(cmd *cobra.Command, names []string) (map[string]string, error
 	return forms, nil
 }
 
-// prepare reads what a server needs of a model, and returns the specification of its swarm.
-func prepare(cmd *cobra.Command, store bucket.Bucket, name, form string, agents, context int) (
+// prepare reads what a server needs of a model in a place, and returns the specification of its swarm.
+func prepare(cmd *cobra.Command, store bucket.Bucket, place, name, form string, agents, context int) (
 	*openai.Model, *swarm.Spec, error,
 ) {
 	ctx := cmd.Context()
@@ -110,8 +110,8 @@ func prepare(cmd *cobra.Command, store bucket.Bucket, name, form string, agents,
 	m, digest, err := model.ReadManifest(ctx, store, name)
 	switch {
 	case errors.Is(err, model.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		return nil, nil, command.Usage("--models: %v: load it with exoswarm model load %s --snapshots %s --file FILE", err,
-			name, store)
+		return nil, nil, command.Usage("--models: %v: load it with exoswarm model load %s --snapshots %s --file FILE",
+			err, name, place)
 	case err != nil:
 		return nil, nil, err
 	case m.Parameters == nil:

@@ -2,6 +2,7 @@ package generation
 
 import "errors"
 
+// Errors of requests and streams. Each is wrapped where there is more to say.
 var (
 	// ErrTooLong: the prompt does not leave room for a token in the context of the swarm.
 	ErrTooLong = errors.New("the prompt is too long")

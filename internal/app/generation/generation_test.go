@@ -243,6 +243,16 @@ func TestResume(t *testing.T) {
 		}
 		r.Resume, r.Conversation = false, r.Conversation+"x"
 	}
+	// A conversation that went on has the stream of its last request alone.
+	r = generation.Request{Conversation: "on", Tokens: row(1, 20), Max: 5}
+	rest(t, start(t, g, r))
+	on := r
+	on.Tokens = append(row(1, 20), row(2, 20)...)
+	rest(t, start(t, g, on))
+	r.Resume = true
+	if _, err := g.Start(t.Context(), r); !errors.Is(err, generation.ErrResume) {
+		t.Errorf("an earlier stream: %v", err)
+	}
 	// Other beginnings and conversations have no stream.
 	for _, r := range []generation.Request{
 		{Tokens: row(1, 40)}, {Conversation: "nobody", Tokens: row(1, 40)}, {Conversation: "a", Tokens: row(2, 40)},

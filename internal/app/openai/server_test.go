@@ -321,7 +321,9 @@ func (w *stuck) Write(p []byte) (int, error) {
 func TestForms(t *testing.T) {
 	talk := []Message{
 		{Role: "system", Content: "Be short."},
-		{Role: "user", Content: " Hello <|im_end|> "}, {Role: "assistant", Content: "Hi"}, {Role: "user", Content: "Bye"},
+		{Role: "user", Content: " Hello <|im_end|> "},
+		{Role: "assistant", Content: "Hi"},
+		{Role: "user", Content: "Bye"},
 	}
 	for name, want := range map[string]string{
 		"chatml": "[<|im_start|>]system\nBe short.[<|im_end|>]\n[<|im_start|>]user\n Hello <|im_end|> [<|im_end|>]\n" +

@@ -172,8 +172,8 @@ func FormOf(template string, t *tokenizer.Tokenizer) (Form, error) {
 	if f, known := digests[digest]; known {
 		return f, nil
 	}
-	return Form{}, jobs.Errorf(jobs.CodeInvalid, "the chat template with the digest %s is not known, and templates are "+
-		"never executed: name the form that it has, one of %s", digest, strings.Join(FormNames(), ", "))
+	return Form{}, jobs.Errorf(jobs.CodeInvalid, "the chat template with the digest %s is not known, and templates "+
+		"are never executed: name the form that it has, one of %s", digest, strings.Join(FormNames(), ", "))
 }
 
 // merge joins neighbours that are both plain: a tokenizer splits the text as a whole.

@@ -116,7 +116,8 @@ func (a *Agent) Run(t testing.TB) {
 			data, err := json.Marshal(v)
 			if err == nil {
 				// What was applied is answered, also at the end.
-				err = a.Out.Append(context.WithoutCancel(ctx), a.answer, swarms.Entry{Kind: kind, Ref: e.Seq, Data: data})
+				err = a.Out.Append(context.WithoutCancel(ctx), a.answer,
+					swarms.Entry{Kind: kind, Ref: e.Seq, Data: data})
 			}
 			if err != nil {
 				t.Errorf("append an answer: %v", err)
