@@ -393,9 +393,6 @@ func (s *Stream) Embedding(ctx context.Context) ([]float32, error) {
 	return t.Embedding, err
 }
 
-// Agent returns the number of the agent, which is the stream's until Close.
-func (s *Stream) Agent() uint32 { return s.p.id }
-
 // Close ends the stream. An agent that is active is cancelled. A second call does nothing.
 func (s *Stream) Close() {
 	g := s.g
