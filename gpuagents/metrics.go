@@ -78,8 +78,8 @@ func newAgentMetrics() *agentMetrics {
 		losses: desc("swarm_leases_lost_total", "Leases of shards that the agent lost while it had them: another "+
 			"agent serves the shard then."),
 		models: desc("model_bytes", "Weights of language models that the device computes with. device: they stay "+
-			"there, or are the buffers for others; pinned and file: they pass through the device in each step.", "device",
-			"place"),
+			"there, or are the buffers for others; pinned and file: they pass through the device in each step.",
+			"device", "place"),
 		all: map[*Agent]bool{}, ended: map[string][]time.Duration{},
 	}
 }

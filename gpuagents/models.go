@@ -80,8 +80,8 @@ func (a *Agent) HoldModel(ctx context.Context, ref weights.Ref) (err error) {
 		defer a.models.mu.Unlock()
 		if k := a.models.of[ref.Name]; k != nil && k.err == nil {
 			if k.ref != ref {
-				err = jobs.Errorf(jobs.CodeInvalid, "agent %s holds model %s with the digest %s (exact: %v): unload it "+
-					"first", a.o.Name, ref.Name, k.ref.SHA256, k.ref.Exact)
+				err = jobs.Errorf(jobs.CodeInvalid, "agent %s holds model %s with the digest %s (exact: %v): unload "+
+					"it first", a.o.Name, ref.Name, k.ref.SHA256, k.ref.Exact)
 			}
 			return
 		}

@@ -118,8 +118,8 @@ func besideTraining() *gpujob.TrainSpec {
 		targets[i] = random.Int32N(2)
 	}
 	return &gpujob.TrainSpec{
-		Model: "m", Hidden: *besideHidden, Width: 1, Candidates: 2, Window: moments, Batch: *besideBatch, Epochs: 10_000,
-		Patience: 10_000, Rate: 0.001, Validate: 0.1, Seed: 1, Lengths: gpujob.From(lengths),
+		Model: "m", Hidden: *besideHidden, Width: 1, Candidates: 2, Window: moments, Batch: *besideBatch,
+		Epochs: 10_000, Patience: 10_000, Rate: 0.001, Validate: 0.1, Seed: 1, Lengths: gpujob.From(lengths),
 		Inputs: gpujob.From(inputs, sequences*moments, 1), Targets: gpujob.From(targets),
 	}
 }

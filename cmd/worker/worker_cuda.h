@@ -117,7 +117,7 @@ int cuda_inference_free(InferenceResult *result);
 /* Health. */
 
 /*
- * Compares the checksums of all weights in device memory with those of the loaded ones. If they differ, it returns
+ * Compares the checksums of all weights in device memory with the checksums at their load. If they differ, it returns
  * false with CUDA_ERROR_VRAM_RESIDENCY_FAILED, and so does each later cuda_inference_next: free and load the model.
  */
 bool cuda_check_vram_residency(CudaModel *model, int *error_code);

@@ -50,7 +50,7 @@ func command(t *testing.T, env []string, line ...string) []byte {
 func build(t *testing.T, env []string, arguments ...string) (dir string) {
 	t.Helper()
 	if runtime.GOOS != "linux" {
-		t.Skip("the flags of the linker are those of Linux")
+		t.Skip("the flags of the linker are for Linux")
 	}
 	need(t, "gcc", "make")
 	dir = t.TempDir()

@@ -139,7 +139,7 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Names of parameters are those of LlamaModel of transformers. The head is the embedding."""
+    """Parameters have the names of LlamaModel of transformers. The head is the embedding."""
 
     def __init__(self):
         super().__init__()

@@ -265,8 +265,8 @@ func (c *Conversations) Prompt(ctx context.Context, agent int, p swarms.Prompt) 
 			"its context of %d: rewind it, or use another agent", c.id(agent), len(r.tokens), len(p.Tokens),
 			c.o.Context)
 	case !is && len(c.active) >= swarms.MaxTokenRows:
-		return 0, jobs.Errorf(jobs.CodeInvalid, "prompt: %d conversations of the shard are active, and no more may be: "+
-			"wait until some have ended, or create the swarm with more shards", len(c.active))
+		return 0, jobs.Errorf(jobs.CodeInvalid, "prompt: %d conversations of the shard are active, and no more may "+
+			"be: wait until some have ended, or create the swarm with more shards", len(c.active))
 	}
 	r = c.changing(agent)
 	if r.tokens = append(r.tokens, p.Tokens...); r.read == len(r.tokens) {

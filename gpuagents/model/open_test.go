@@ -38,7 +38,8 @@ func TestOpen(t *testing.T) {
 		ref := swarms.ModelRef{Name: name, SHA256: digest}
 		refs[name] = ref
 		h := weights.NewHolder(d, nil)
-		m, err := h.Hold(ctx, weights.Ref{ModelRef: ref, Exact: true}, func(ctx context.Context) (weights.Source, error) {
+		exact := weights.Ref{ModelRef: ref, Exact: true}
+		m, err := h.Hold(ctx, exact, func(ctx context.Context) (weights.Source, error) {
 			return model.Open(ctx, store, files, ref)
 		})
 		testkit.NoError(t, "Hold", err)

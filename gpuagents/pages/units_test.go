@@ -22,12 +22,12 @@ func TestTogether(t *testing.T) {
 		testkit.NoError(t, "Allocate", err)
 		least := s.least()
 		if usableFrames(least, false) < n || least > minFrames && usableFrames(least-1, false) >= n {
-			t.Errorf("%d pages together have %d frames, of which %d can be used", n, least, usableFrames(least, false))
+			t.Errorf("%d pages together have %d frames, %d of them usable", n, least, usableFrames(least, false))
 		}
 		s.Release()
 	}
 	if _, err := NewBudget(8*page, 1<<30).WithTogether(8).Allocate(1, 100, page); err == nil {
-		t.Error("8 pages together fit into 8 frames, of which some are kept free")
+		t.Error("8 pages together fit into 8 frames, and some are kept free")
 	}
 	m, err := NewMemory(d, NewBudget(18*page, 1<<30).WithTogether(8), 1, page, 100)
 	testkit.NoError(t, "NewMemory", err)
@@ -44,7 +44,7 @@ func TestTogether(t *testing.T) {
 		t.Fatalf("sets of %d units, want 2, 2 and 1: 16 frames can be used, half of them by a set", of)
 	}
 	if want := []uint64{1, 2, 10, 11, 12, 13, 14, 3}; !slices.Equal(sets[0].Pages, want) || sets[0].read != 7 {
-		t.Errorf("pages %d, of which %d are read, want %d and 7", sets[0].Pages, sets[0].read, want)
+		t.Errorf("pages %d, %d of them read, want %d and 7", sets[0].Pages, sets[0].read, want)
 	}
 	if _, of := m.PlanUnits(units[:4]); !slices.Equal(of, []int{4}) {
 		t.Errorf("units of 16 pages are in %d sets, want one", len(of))

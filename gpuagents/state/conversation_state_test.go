@@ -285,7 +285,7 @@ func TestConversationAlone(t *testing.T) {
 }
 
 // TestConversationShards: the shards of a swarm make the tokens of one shard, and their votes and
-// fusions merge into those of one.
+// fusions merge into the fusion of one.
 func TestConversationShards(t *testing.T) {
 	l, d := openLanguages(t), openNamed(t, *opentest.Name)
 	one := l.open(t, d, nil, l.text(10, ""), 0, nil)

@@ -108,7 +108,8 @@ func TestPace(t *testing.T) {
 	} {
 		p := pace{moments: c.moments, timed: c.timed, most: 5000}
 		if got := p.after(c.took); got != c.want {
-			t.Errorf("parts of %d moments, one of %d in %v: %d behind it, want %d", c.moments, c.timed, c.took, got, c.want)
+			t.Errorf("parts of %d moments, one of %d in %v: %d behind it, want %d", c.moments, c.timed, c.took,
+				got, c.want)
 		}
 	}
 	tr := openTrainer(t, Options{Shape: Shape{Hidden: 8, Inputs: 3, Candidates: 2}, Window: 30}, nil)

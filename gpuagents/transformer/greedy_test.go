@@ -9,7 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/opentest"
 )
 
-// TestGreedy: the likeliest tokens of gopher are those that gopher.py has computed with PyTorch in
+// TestGreedy: gopher has the likeliest tokens that gopher.py has computed with PyTorch in
 // float32, whose least distance to the second logit was 0.0038. A turn in the middle of a text is
 // read in one step, and the others one by one.
 func TestGreedy(t *testing.T) {

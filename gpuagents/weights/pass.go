@@ -46,7 +46,7 @@ func newMover(ctx context.Context, h *Holder, bytes int64) (*mover, error) {
 
 func (m *mover) bytes() (n int64) {
 	for _, b := range m.buffers {
-		n += b.part.bytes
+		n += b.bytes
 	}
 	return n
 }
@@ -124,7 +124,8 @@ func (p *Pass) Layer(i int) error {
 		return nil
 	}
 	if i != p.layer || p.coming == nil {
-		return fmt.Errorf("model %s: layer %d is asked for out of order: %w", p.m.ref.Name, i, device.ErrInvalidArgument)
+		return fmt.Errorf("model %s: layer %d is asked for out of order: %w", p.m.ref.Name, i,
+			device.ErrInvalidArgument)
 	}
 	err := <-p.coming // its reads end with ctx
 	p.coming = nil

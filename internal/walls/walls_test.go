@@ -63,7 +63,8 @@ var walls = []wall{
 		"github.com/go-sql-driver/...",
 	}, reason: "sources, sinks and servers are the business of other processes"},
 	{
-		of: "cmd/worker", banned: []string{module + "/cpuagents/...", module + "/jobs/natsq/...", "github.com/nats-io/..."},
+		of:     "cmd/worker",
+		banned: []string{module + "/cpuagents/...", module + "/jobs/natsq/...", "github.com/nats-io/..."},
 		reason: "a program that loads the library talks to no cluster",
 	},
 	{

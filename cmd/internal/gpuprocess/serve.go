@@ -272,8 +272,8 @@ func observeAgent(m *command.Metrics, agent *atomic.Pointer[gpuagents.Agent],
 }
 
 // openSnapshots opens the place of snapshots and models, encrypted with the keys of the agent, and
-// the files of the models in it. Both are nil when there is none. The caller calls done after the agent has ended. An address that cannot
-// be opened is an error of usage. Without keys the snapshots are not encrypted.
+// the files of the models in it. Both are nil when there is none. The caller calls done after the
+// agent has ended. An address that cannot be opened is an error of usage. Without keys the snapshots are not encrypted.
 func openSnapshots(ctx context.Context, s *settings, log *slog.Logger) (
 	_ snapshot.Store, models snapshot.Files, done func(), err error,
 ) {

@@ -82,14 +82,14 @@ the swarm.`, modelDelete)
 		Use: "model", Short: "Keep trained weights as named models, for swarms",
 		Verbs: []cli.Verb{
 			load,
-			verb("list", "List the models", "A model that cannot be read is an item with an error. HELD has the devices "+
-				"that hold the model, of a\ncluster that --nats names.", modelList),
+			verb("list", "List the models", "A model that cannot be read is an item with an error. HELD has the "+
+				"devices that hold the model, of a\ncluster that --nats names.", modelList),
 			verb("info NAME", "Show the tensors of a model, their types and shapes",
-				"A summary has the parameters, the files, and what each device of the cluster holds. It reads the\nmanifest "+
-					"alone.", modelInfo),
+				"A summary has the parameters, the files, and what each device of the cluster holds. It reads the\n"+
+					"manifest alone.", modelInfo),
 			verb("verify [NAME...]", "Read the files of the named models, or of all, and compare their checksums",
-				"It decodes the tensors of language models. With --nats the GPU agents of the cluster compare what\nthey hold "+
-					"with its claims too. It fails in the end if one is damaged.", modelVerify),
+				"It decodes the tensors of language models. With --nats the GPU agents of the cluster compare what\n"+
+					"they hold with its claims too. It fails in the end if one is damaged.", modelVerify),
 			tokensVerb,
 			run,
 			unloadVerb,

@@ -65,8 +65,8 @@ func printHeld(cmd *cobra.Command, all []heldItem) {
 		}
 		cmd.PrintErrf("%s: %s holds %s for %d users\n", h.Name, h.place(), command.Size(h.DeviceBytes), h.Users)
 		if h.Step > 0 {
-			cmd.PrintErrf("%s: %s: %d of %d layers pass in each step, %s from pinned memory and %s from the file, in %v "+
-				"at least\n", h.Name, h.place(), h.Passing, h.Layers, command.Size(h.PinnedBytes),
+			cmd.PrintErrf("%s: %s: %d of %d layers pass in each step, %s from pinned memory and %s from the file, "+
+				"in %v at least\n", h.Name, h.place(), h.Passing, h.Layers, command.Size(h.PinnedBytes),
 				command.Size(h.FileBytes), stepTime(h))
 		}
 	}

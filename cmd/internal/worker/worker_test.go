@@ -257,7 +257,7 @@ func TestHandles(t *testing.T) {
 	}
 }
 
-// TestHeader: the codes of this package are those of worker_cuda.h.
+// TestHeader: this package and worker_cuda.h have the same codes.
 func TestHeader(t *testing.T) {
 	text, err := os.ReadFile("../../worker/worker_cuda.h")
 	testkit.NoError(t, "os.ReadFile", err)

@@ -36,7 +36,7 @@ __device__ __forceinline__ float warp_max(float v) {
   return v;
 }
 
-// The sum of a warp's 128 partial sums, of which a lane has four.
+// The sum of a warp's 128 partial sums, four in a lane.
 __device__ __forceinline__ float sum_of(const float *s) { return warp_sum(add(add(s[0], s[1]), add(s[2], s[3]))); }
 
 // 1 / sqrt(mean of squares + epsilon) of n values, in all lanes of a warp.

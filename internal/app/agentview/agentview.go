@@ -108,7 +108,8 @@ func models(name string, a Agent) *telemetry.Models {
 // looked at a moment ago jobs.ErrUnavailable.
 func Answer(ctx context.Context, name string, a Agent, v telemetry.View) (any, error) {
 	id := shard.ID{Swarm: v.Swarm, Shard: v.Shard}
-	if v.What != telemetry.ViewTimeline && v.What != telemetry.ViewModels && (v.Cells < 1 || v.Cells > raster.MaxCells) {
+	cells := v.What != telemetry.ViewTimeline && v.What != telemetry.ViewModels
+	if cells && (v.Cells < 1 || v.Cells > raster.MaxCells) {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "a view of %d cells: use 1 to %d", v.Cells, raster.MaxCells)
 	}
 	switch v.What {

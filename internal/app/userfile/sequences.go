@@ -225,8 +225,8 @@ func (r *sequences) pack() (*Sequences, error) {
 		}
 	}
 	if n := len(p.Keys) - p.HeldOut; n < 2 {
-		return nil, jobs.Errorf(jobs.CodeInput, "%d sequences to train with, %d of one row left out: give two at least, "+
-			"one of them for validation; column %q tells them apart", n, p.Single, r.spec.Train.Sequence)
+		return nil, jobs.Errorf(jobs.CodeInput, "%d sequences to train with, %d of one row left out: give two at "+
+			"least, one of them for validation; column %q tells them apart", n, p.Single, r.spec.Train.Sequence)
 	}
 	if r.hold.Column != "" && p.HeldOut == 0 {
 		return nil, command.Usage("--hold-out %s=%s: no sequence with moments has it: check the value",

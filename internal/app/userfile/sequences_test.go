@@ -121,12 +121,12 @@ func TestReadSequencesMistakes(t *testing.T) {
 		head + "ann,0,1,0.5,0\n":                           "0.5 is not a whole number",
 		head + "ann,2,1,0,0\n":                             `column "skill": 2 is not a whole number from 0 to 1`,
 		head + "ann,1,2,0,0\n":                             "2 is not a whole number from 0 to 1: correct it",
-		head + "ann,1,yes,0,0\n":                           `row 1 (line 2): column "right": "yes" is not a number: correct the row, or leave it out`,
+		head + "ann,1,yes,0,0\n":                           `row 1 (line 2): column "right": "yes" is not a number`,
 		head + "ann,1,1,,0\n":                              `column "answer" is empty`,
 		head + ",1,1,1,0\n":                                `key column "student" is empty`,
 		head + "ann,1,1,1,0\nann,1,1,1,1\n":                "sequence ann has rows with fold 0 and others",
-		head + "ann,1,1,1,0\n":                             "0 sequences to train with, 1 of one row left out: give two",
-		head + "ann,1,1,1,1\nann,1,1,1,1\n":                "1 sequences to train with, 0 of one row left out: give two at least",
+		head + "ann,1,1,1,0\n":                             "0 sequences to train with, 1 of one row left out",
+		head + "ann,1,1,1,1\nann,1,1,1,1\n":                "1 sequences to train with, 0 of one row left out",
 		head + strings.Repeat("a,0,1,1,1\nb,0,1,1,1\n", 2): "no sequence with moments has it: check the value",
 	} {
 		if _, err := readSequences(t, students, "a.csv", text, "fold=0"); err == nil ||

@@ -75,7 +75,7 @@ func quoted(t *Tokenizer, ids []int32) (all []string) {
 	return all
 }
 
-// TestGolden: ids and texts are those of the library tokenizers, from a tokenizer.json and from the
+// TestGolden: ids and texts are equal to the library tokenizers', from a tokenizer.json and from the
 // keys of a GGUF file that say the same.
 func TestGolden(t *testing.T) {
 	g := readGolden(t)

@@ -32,7 +32,8 @@ func TestLlama(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, keys := range map[string][]gguf.Pair{
-		"sentence": sentenceKeys(), "gpt2": ggufOf(t, "gpt2"), "llama3": ggufOf(t, "llama3"), "qwen2": ggufOf(t, "qwen2"),
+		"sentence": sentenceKeys(), "gpt2": ggufOf(t, "gpt2"), "llama3": ggufOf(t, "llama3"),
+		"qwen2": ggufOf(t, "qwen2"),
 	} {
 		data := write(t, append(slices.Clone(parameters), keys...))
 		file := filepath.Join(t.TempDir(), "model.gguf")

@@ -55,7 +55,7 @@ func sentence(tb testing.TB, more []gguf.Pair) *Tokenizer {
 	return t
 }
 
-// with returns keys with some in place of those of the same name. A nil value removes a key.
+// with returns keys with some in place of keys of the same name. A nil value removes a key.
 func with(keys, more []gguf.Pair) (all []gguf.Pair) {
 	for _, p := range keys {
 		if !slices.ContainsFunc(more, func(of gguf.Pair) bool { return of.Key == p.Key }) {

@@ -378,8 +378,8 @@ func (s *Server) routes() http.Handler {
 		})
 	} else {
 		mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
-			openai.Fail(w, r, httpapi.Errorf(http.StatusNotFound, "this server has no routes for language models: start "+
-				"exoswarm serve with --models"))
+			openai.Fail(w, r, httpapi.Errorf(http.StatusNotFound, "this server has no routes for language models: "+
+				"start exoswarm serve with --models"))
 		})
 	}
 	mux.HandleFunc("/api/", absent("there is no such route: see /api/v1/openapi.json"))

@@ -293,7 +293,8 @@ func deviceMemory(f *Facts) Result {
 	})
 	samples(f, "exoswarm_model_residency_violations_total", func(agent string, s jobs.Sample) {
 		if s.Value > 0 {
-			bad = append(bad, fmt.Sprintf("%s: %.0f layers of models were not on the device as claimed", agent, s.Value))
+			bad = append(bad, fmt.Sprintf("%s: %.0f layers of models were not on the device as claimed", agent,
+				s.Value))
 		}
 	})
 	switch {
