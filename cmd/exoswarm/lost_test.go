@@ -171,6 +171,10 @@ func commandLines(t *testing.T, dir string) map[string][]string {
 	train := write(t, filepath.Join(dir, "train.yaml"), "name: trained\naddressed: agent\nagents: 256\n"+
 		"cell: {model: m}\nvote: {candidates: [a, b]}\ntrain: {target: y, sequence: s}\n")
 	events := write(t, filepath.Join(dir, "events.csv"), "s,value,y\na,1,0\nb,1,1\nc,1,0\n")
+	if code, _, stderr := exec(t.Context(), t, "model", "load", "gopher", "--snapshots", snapshots, "--file",
+		filepath.Join("..", "..", "examples", "model", "gopher.gguf")); code != 0 {
+		t.Fatalf("model load: exit %d, want 0: %s", code, stderr)
+	}
 	kernel := write(t, filepath.Join(dir, "k.cu"), "__global__ void f(const float *x, float *y) { *y = *x; }\n")
 	return map[string][]string{
 		"exoswarm agent drain":     {"nobody"},
@@ -225,6 +229,12 @@ func commandLines(t *testing.T, dir string) map[string][]string {
 		"exoswarm job output":    {"standing"},
 		"exoswarm job retry":     {"standing"},
 		"exoswarm job watch":     {"standing"},
+		"exoswarm model delete":  {"gopher", "--snapshots", snapshots},
+		"exoswarm model info":    {"gopher", "--snapshots", snapshots},
+		"exoswarm model list":    {"--snapshots", snapshots},
+		"exoswarm model load":    {"gopher", "--snapshots", snapshots},
+		"exoswarm model unload":  {"gopher"},
+		"exoswarm model verify":  {"gopher", "--snapshots", snapshots},
 		"exoswarm queue pause":   {"gpu"},
 		"exoswarm queue resume":  {"gpu"},
 		"exoswarm queue stats":   nil,
@@ -253,6 +263,7 @@ func commandLines(t *testing.T, dir string) map[string][]string {
 		"exoswarm swarm render":    {"lasting", "-o", filepath.Join(dir, "grid.png")},
 		"exoswarm swarm reset":     {"lasting"},
 		"exoswarm snapshot create": {"lasting", "--name", "s"},
+		"exoswarm swarm say":       {"lasting", "1", "Hello", "--snapshots", snapshots},
 		"exoswarm swarm snapshot":  {"lasting", "--name", "s"}, // its former name
 		"exoswarm swarm state":     {"lasting", "--at", "1", "--group", "0"},
 		"exoswarm swarm tick":      {"lasting"},
