@@ -20,6 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/cmd/internal/cluster"
 	"github.com/exoswarm/exoswarm/cmd/internal/gpu"
 	"github.com/exoswarm/exoswarm/cmd/internal/gpuprocess"
+	"github.com/exoswarm/exoswarm/cmd/internal/models"
 	"github.com/exoswarm/exoswarm/cmd/internal/queue"
 	"github.com/exoswarm/exoswarm/cmd/internal/run"
 	"github.com/exoswarm/exoswarm/cmd/internal/serveprocess"
@@ -41,7 +42,7 @@ func root() *cobra.Command {
 		run.Evaluate(), run.Tune(), run.Report())
 	command.Section(cmd, "Simulate",
 		swarm.Command(cluster.Explain("explain NAME", "Tell why a swarm does not progress", doctor.ExplainSwarm)),
-		swarm.Snapshots(), swarm.Models(chat.Run()), chat.Command(), gpu.Train())
+		swarm.Snapshots(), models.Command(chat.Run()), chat.Command(), gpu.Train())
 	command.Section(cmd, "Jobs", queue.Submit(),
 		queue.Job(cluster.Explain("explain ID", "Tell why a job does not progress", doctor.ExplainJob)),
 		queue.Queues(), queue.Cron(), queue.DeadLetters(), queue.Objects(), gpu.Command())

@@ -106,8 +106,8 @@ func devices() Dashboard {
 			{"Saturation", []Panel{
 				{
 					Title: "Device memory", Kind: "timeseries", Unit: "bytes",
-					Description: "Open buffers, the size, and the weights of language models. Weights in pinned memory and in " +
-						"files pass through the device in each step.",
+					Description: "Open buffers, the size, and the weights of language models. Weights in pinned " +
+						"memory and in files pass through the device in each step.",
 					Queries: []Query{
 						q("exoswarm_device_memory_in_use_bytes"+byDevice, "{{instance}} {{device}} in use"),
 						q("exoswarm_device_memory_cached_bytes"+byDevice, "{{instance}} {{device}} cached"),
@@ -227,12 +227,13 @@ func devices() Dashboard {
 				},
 				{
 					Title: "Residency", Kind: "timeseries", Unit: "ops", MayBeEmpty: "no swarm has residency gpu",
-					Description: "Comparisons of pages, and of layers of models, with the device, and comparisons that " +
-						"found other bytes.",
+					Description: "Comparisons of pages, and of layers of models, with the device, and comparisons " +
+						"that found other bytes.",
 					Queries: []Query{
 						q(rate("exoswarm_swarm_residency_claims_total"+byCell, "cell"), "{{cell}} compared"),
 						q(rate("exoswarm_swarm_residency_violations_total"+byCell, "cell"), "{{cell}} violated"),
-						q(rate("exoswarm_model_residency_claims_total"+byAgent, "instance"), "{{instance}} models compared"),
+						q(rate("exoswarm_model_residency_claims_total"+byAgent, "instance"),
+							"{{instance}} models compared"),
 						q(rate("exoswarm_model_residency_violations_total"+byAgent, "instance"),
 							"{{instance}} models violated"),
 					},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/models"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/app/bucket"
@@ -31,7 +32,7 @@ func storeGraph(cmd *cobra.Command, spec *swarm.Spec) (err error) {
 			"of a swarm: name the place of the snapshots of the GPU agents with --snapshots", spec.Neighbours.Graph,
 			len(spec.Neighbours.Edges))
 	}
-	b, err := openBucket(cmd, place)
+	b, err := models.OpenBucket(cmd, place)
 	if err != nil {
 		return err
 	}
@@ -134,7 +135,7 @@ func dropGraph(cmd *cobra.Command, c *natsq.Conn, name string) error {
 func withUnusedGraphs(
 	cmd *cobra.Command, c *natsq.Conn, place string, f func(b bucket.Bucket, unused []string) error,
 ) (err error) {
-	b, err := openBucket(cmd, place)
+	b, err := models.OpenBucket(cmd, place)
 	if err != nil {
 		return err
 	}

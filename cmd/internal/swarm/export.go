@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/exoswarm/exoswarm/cmd/internal/cli"
+	"github.com/exoswarm/exoswarm/cmd/internal/models"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/app/bucket"
@@ -100,7 +101,7 @@ func exportSwarm(cmd *cobra.Command, conn *natsq.Conn, s *swarmclient.Swarm) (er
 	place, _ := cmd.Flags().GetString("snapshots")
 	name, _ := cmd.Flags().GetString("from")
 	keep, _ := cmd.Flags().GetBool("keep")
-	b, err := openBucket(cmd, place)
+	b, err := models.OpenBucket(cmd, place)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/exoswarm/exoswarm/cmd/internal/cli"
+	"github.com/exoswarm/exoswarm/cmd/internal/models"
 	"github.com/exoswarm/exoswarm/gpuagents/model"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
@@ -56,7 +57,7 @@ reads the text and makes no answer.`,
 		f.Int("rewind", -1, "shorten the conversation to this number of tokens first")
 		f.Int64("fork", -1, "copy this agent first")
 		f.Bool("read", false, "read the text, and make no answer")
-		modelPlace(f)
+		models.PlaceFlags(f)
 		timeoutFlag(f)
 	},
 	Do: cli.Queue(say),
@@ -184,7 +185,7 @@ func answer(cmd *cobra.Command, s *swarmclient.Swarm, words *tokenizer.Tokenizer
 
 // tokenizerOf returns the tokenizer of the model of a swarm.
 func tokenizerOf(cmd *cobra.Command, spec *swarm.Spec) (_ *tokenizer.Tokenizer, err error) {
-	b, err := openModels(cmd)
+	b, err := models.OpenPlace(cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +204,7 @@ func pinLanguage(cmd *cobra.Command, spec *swarm.Spec) (_ *swarm.Spec, err error
 	if c := spec.Cell; place == "" && c.ModelSHA256 != "" && c.CacheBytes > 0 {
 		return spec, nil
 	}
-	b, err := openModels(cmd)
+	b, err := models.OpenPlace(cmd)
 	if err != nil {
 		return nil, err
 	}

@@ -12,17 +12,16 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/exoswarm/exoswarm/cmd/internal/cli"
+	"github.com/exoswarm/exoswarm/cmd/internal/models"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/app/bucket"
 	"github.com/exoswarm/exoswarm/internal/app/command"
 	"github.com/exoswarm/exoswarm/internal/app/ops/action"
-	"github.com/exoswarm/exoswarm/internal/base/keyring"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -34,7 +33,7 @@ import (
 func Snapshots() *cobra.Command {
 	verb := func(use, short string, do cli.Action) cli.Verb {
 		return cli.Verb{
-			Use: use, Short: short, Lists: true, Flags: keyFileFlag, Do: do,
+			Use: use, Short: short, Lists: true, Flags: models.KeyFileFlag, Do: do,
 			Long: short + ".\n\nPLACE is a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, as the GPU agents " +
 				"have it (gpuagent --snapshots).",
 		}
@@ -53,29 +52,6 @@ func Snapshots() *cobra.Command {
 	}.Command()
 }
 
-// keyFileFlag adds --key-file for openBucket.
-func keyFileFlag(f *pflag.FlagSet) {
-	f.String("key-file", "", "file with the keys of encrypted snapshots, as the GPU agents have it (gpuagent "+
-		"--key-file)")
-}
-
-// openBucket opens a place of snapshots, with the keys of --key-file for encrypted ones. The caller
-// closes it. A place that cannot be opened, or a wrong key file, is an error of usage.
-func openBucket(cmd *cobra.Command, place string) (bucket.Bucket, error) {
-	var keys *keyring.Ring
-	if file, _ := cmd.Flags().GetString("key-file"); file != "" {
-		var err error
-		if keys, err = keyring.Read(file); err != nil {
-			return nil, command.Usage("--key-file: %v", err)
-		}
-	}
-	b, err := bucket.Open(cmd.Context(), place)
-	if err != nil {
-		return nil, command.Usage("snapshots: %v", err)
-	}
-	return bucket.Seal(b, keys), nil
-}
-
 // inBucket returns the action of a function that needs the place of snapshots that the first
 // argument names. names are the other arguments.
 func inBucket(fn func(cmd *cobra.Command, b bucket.Bucket, names []string) error) cli.Action {
@@ -85,7 +61,7 @@ func inBucket(fn func(cmd *cobra.Command, b bucket.Bucket, names []string) error
 				return command.Usage("PLACE: %v: name the folder of the snapshots", err)
 			}
 		}
-		b, err := openBucket(cmd, args[0])
+		b, err := models.OpenBucket(cmd, args[0])
 		if err != nil {
 			return err
 		}
@@ -298,7 +274,7 @@ func snapshotOf(cmd *cobra.Command, name string) (from *swarms.SnapshotRef, spec
 		}
 		return from, nil, from.Validate()
 	}
-	b, err := openBucket(cmd, place)
+	b, err := models.OpenBucket(cmd, place)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -393,7 +369,7 @@ func swarmTrim(cmd *cobra.Command, s *swarmclient.Swarm) (err error) {
 	if name == "" || place == "" {
 		return command.Usage("swarm trim: name a snapshot with --to, and where it is with --snapshots")
 	}
-	b, err := openBucket(cmd, place)
+	b, err := models.OpenBucket(cmd, place)
 	if err != nil {
 		return err
 	}

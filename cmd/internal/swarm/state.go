@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/exoswarm/exoswarm/cmd/internal/cli"
+	"github.com/exoswarm/exoswarm/cmd/internal/models"
 	"github.com/exoswarm/exoswarm/internal/app/bucket"
 	"github.com/exoswarm/exoswarm/internal/app/command"
 	"github.com/exoswarm/exoswarm/internal/app/entities"
@@ -43,7 +44,7 @@ first entry of the log. A log that was trimmed needs --snapshots.`,
 		f.Int("agents", 100, "number of agents of the group that are shown, up to 1000")
 		f.String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX of the snapshots, as for gpuagent "+
 			"--snapshots")
-		keyFileFlag(f)
+		models.KeyFileFlag(f)
 		f.Int64("memory", travel.DefaultMaxBytes>>20, "most MiB of state of the shard")
 		timeoutFlag(f)
 	},
@@ -86,7 +87,7 @@ func swarmState(cmd *cobra.Command, args []string, c *natsq.Conn) (err error) {
 	q.Swarm = s.Record().ID
 	o := travel.Options{Conn: c, MaxBytes: memory << 20}
 	if place, _ := f.GetString("snapshots"); place != "" {
-		b, err := openBucket(cmd, place)
+		b, err := models.OpenBucket(cmd, place)
 		if err != nil {
 			return err
 		}

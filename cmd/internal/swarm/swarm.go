@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/exoswarm/exoswarm/cmd/internal/cli"
+	"github.com/exoswarm/exoswarm/cmd/internal/models"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
@@ -103,7 +104,7 @@ as well.`,
 			f.Int64("agents", 0, "number of agents, a multiple of agents_per_group; 0: as in the specification")
 			f.Int("shards", 0, "number of shards, each with a log and served by one GPU agent at a time; 0: as "+
 				"in the specification")
-			keyFileFlag(f)
+			models.KeyFileFlag(f)
 			timeoutFlag(f)
 		},
 		Do: cli.Link(swarmCreate),
@@ -176,7 +177,7 @@ it must stay until the log is trimmed to a later one.`,
 			f.String("to", "", "name of the snapshot (required)")
 			f.String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX of the snapshots, as the "+
 				"GPU agents have it (required)")
-			keyFileFlag(f)
+			models.KeyFileFlag(f)
 			timeoutFlag(f)
 		},
 		Do: recordedOnSwarm("swarm.trim", swarmTrim),
@@ -193,7 +194,7 @@ it must stay until the log is trimmed to a later one.`,
 			f.Bool("yes", false, "do not ask for confirmation")
 			f.String("snapshots", "", "place of the snapshots, for the edges of a large graph: they are removed "+
 				"there, unless another swarm of this cluster or a snapshot uses them")
-			keyFileFlag(f)
+			models.KeyFileFlag(f)
 		},
 		Do: cli.Queue(swarmDelete),
 	}
@@ -210,7 +211,7 @@ creates a swarm with such a graph.`,
 		Flags: func(f *pflag.FlagSet) {
 			f.String("snapshots", "", "place of the snapshots, in which to look for edges of graphs")
 			f.Bool("delete", false, "remove what is listed")
-			keyFileFlag(f)
+			models.KeyFileFlag(f)
 		},
 		Do: cli.Queue(swarmOrphans),
 	}

@@ -1,4 +1,6 @@
-package swarm
+// Package models has the commands of exoswarm model, and opens the place of models and snapshots for
+// other commands.
+package models
 
 import (
 	"cmp"
@@ -17,8 +19,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/cmd/internal/cli"
 	"github.com/exoswarm/exoswarm/gpuagents/model"
-	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/app/bucket"
 	"github.com/exoswarm/exoswarm/internal/app/command"
 	"github.com/exoswarm/exoswarm/internal/base/architecture"
@@ -29,16 +29,16 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Models returns exoswarm model. Its commands read and write the place of snapshots. They ask the
+// Command returns exoswarm model. Its commands read and write the place of snapshots. They ask the
 // GPU agents of a cluster about the models that they hold if one is named. run is a further one.
-func Models(run cli.Verb) *cobra.Command {
+func Command(run cli.Verb) *cobra.Command {
 	verb := func(
 		use, short, long string, do func(cmd *cobra.Command, b bucket.Bucket, c *natsq.Conn, names []string) error,
 	) cli.Verb {
 		return cli.Verb{
-			Use: use, Short: short, Long: short + ".\n\n" + long, Lists: true, Flags: modelPlace,
+			Use: use, Short: short, Long: short + ".\n\n" + long, Lists: true, Flags: PlaceFlags,
 			Do: cli.Link(func(cmd *cobra.Command, args []string) (err error) {
-				b, err := openModels(cmd)
+				b, err := OpenPlace(cmd)
 				if err != nil {
 					return err
 				}
@@ -62,7 +62,7 @@ With --nats, or beside exoswarm serve in this folder, all GPU agents of the clus
 language model in the memory of their devices, until exoswarm model unload or the end of the agent
 process. Without --file a model that is stored is held. The command waits until it is.`, modelLoad)
 	load.Flags = func(f *pflag.FlagSet) {
-		modelPlace(f)
+		PlaceFlags(f)
 		f.String("file", "", "file of safetensors or GGUF, or folder of a language model")
 		f.String("licence", "", "licence of a language model, such as Apache-2.0; as the GGUF file says if empty")
 		f.String("source", "", "where a language model is from; as the GGUF file says if empty")
@@ -74,7 +74,7 @@ process. Without --file a model that is stored is held. The command waits until 
 		`Keep a model as long as a swarm has its weights: an agent process reads it when it starts to serve
 the swarm.`, modelDelete)
 	remove.Flags = func(f *pflag.FlagSet) {
-		modelPlace(f)
+		PlaceFlags(f)
 		f.Bool("yes", false, "do not ask for confirmation")
 	}
 	remove.Lists = false
@@ -98,15 +98,15 @@ the swarm.`, modelDelete)
 	}.Command()
 }
 
-// modelPlace adds the flags of the place of models.
-func modelPlace(f *pflag.FlagSet) {
+// PlaceFlags adds the flags of the place of models.
+func PlaceFlags(f *pflag.FlagSet) {
 	f.String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX of the models and snapshots, as for "+
 		"gpuagent --snapshots; empty: of exoswarm serve in this folder")
-	keyFileFlag(f)
+	KeyFileFlag(f)
 }
 
-// openModels opens the place of --snapshots. The caller closes it.
-func openModels(cmd *cobra.Command) (bucket.Bucket, error) {
+// OpenPlace opens the place of --snapshots. The caller closes it.
+func OpenPlace(cmd *cobra.Command) (bucket.Bucket, error) {
 	place, _ := cmd.Flags().GetString("snapshots")
 	if dir := command.ServedFolder(); place == "" && dir != "" {
 		place = filepath.Join(dir, command.ServedSnapshots)
@@ -114,7 +114,7 @@ func openModels(cmd *cobra.Command) (bucket.Bucket, error) {
 	if place == "" {
 		return nil, command.Usage("--snapshots is missing: name the place of the models, as the GPU agents have it")
 	}
-	return openBucket(cmd, place)
+	return OpenBucket(cmd, place)
 }
 
 // modelItem is an item of the commands about models.
@@ -347,106 +347,6 @@ func modelDelete(cmd *cobra.Command, b bucket.Bucket, _ *natsq.Conn, names []str
 		return err
 	}
 	cmd.PrintErrf("model %s is deleted\n", names[0])
-	return nil
-}
-
-// modelOf returns a model pinned by its digest, which is given, or is read from --snapshots. In the
-// latter case the model must fit the specification.
-func modelOf(cmd *cobra.Command, spec *swarm.Spec, name, digest string) (ref swarms.ModelRef, err error) {
-	ref = swarms.ModelRef{Name: name, SHA256: digest}
-	if err := spec.TakesModel(); err != nil {
-		return ref, err
-	}
-	place, _ := cmd.Flags().GetString("snapshots")
-	if place == "" {
-		if digest == "" {
-			return ref, command.Usage("model %s: name its place with --snapshots, or its digest, which exoswarm model "+
-				"load has printed", name)
-		}
-		return ref, ref.Validate()
-	}
-	b, err := openBucket(cmd, place)
-	if err != nil {
-		return ref, err
-	}
-	defer func() { err = errors.Join(err, b.Close()) }()
-	m, found, err := model.ReadManifest(cmd.Context(), b, name)
-	if errors.Is(err, model.ErrNotFound) {
-		err = fmt.Errorf("%w: train or load it first; exoswarm model list --snapshots %s has the others", err, place)
-	}
-	if err != nil {
-		return ref, err
-	}
-	if digest != "" && digest != found {
-		return ref, command.Usage("model %s has the digest %s, and not %s", name, found, digest)
-	}
-	ref.SHA256 = found
-	cell, err := spec.Address()
-	if err != nil {
-		return ref, err
-	}
-	if err := m.Fits(cell); err != nil {
-		return ref, command.Usage("%v", err)
-	}
-	return ref, nil
-}
-
-// pinModel returns a specification with the digest of its model, and what conversations need of it;
-// it does nothing without a model.
-func pinModel(cmd *cobra.Command, spec *swarm.Spec) (_ *swarm.Spec, err error) {
-	if spec.Cell.Model == "" {
-		return spec, nil
-	}
-	if spec.Conversations() {
-		spec, err = pinLanguage(cmd, spec)
-	} else {
-		var ref swarms.ModelRef
-		ref, err = modelOf(cmd, spec, spec.Cell.Model, spec.Cell.ModelSHA256)
-		spec.Cell.ModelSHA256 = ref.SHA256
-	}
-	if err != nil {
-		return nil, fmt.Errorf("swarm create: %w", err)
-	}
-	return spec, nil
-}
-
-var adoptVerb = cli.Verb{
-	Use: "adopt NAME --model MODEL", Short: "Change the weights of all agents to a model; their states stay",
-	Long: `Change the weights of all agents of a gru to the weights of a model, from the next entry of the log
-on. The states of the agents stay. The change is in the log, so it survives restarts, moves and
-snapshots. Keep the model as long as the swarm has its weights, or its log has the entry: an agent
-process that replays the log reads it again.
-
-Name the place of the models with --snapshots, as the GPU agents do. If you cannot reach the place, use
---digest with the digest that exoswarm model load printed.`,
-	Flags: func(f *pflag.FlagSet) {
-		f.String("model", "", "name of the model (required)")
-		f.String("snapshots", "", "place of the models, as for gpuagent --snapshots")
-		f.String("digest", "", "SHA-256 of the manifest of the model, in place of --snapshots")
-		keyFileFlag(f)
-		timeoutFlag(f)
-	},
-	Do: recordedOnSwarm("swarm.adopt", swarmAdopt),
-}
-
-// swarmAdopt changes the weights of a swarm. Its only output is a line on stderr.
-func swarmAdopt(cmd *cobra.Command, s *swarmclient.Swarm) error {
-	name, _ := cmd.Flags().GetString("model")
-	digest, _ := cmd.Flags().GetString("digest")
-	if name == "" {
-		return command.Usage("swarm adopt: --model is missing: exoswarm model list shows those there are")
-	}
-	if err := s.Spec().Adopts(); err != nil {
-		return err
-	}
-	ref, err := modelOf(cmd, s.Spec(), name, digest)
-	if err != nil {
-		return fmt.Errorf("swarm adopt: %w", err)
-	}
-	if err := s.Adopt(cmd.Context(), ref); err != nil {
-		return err
-	}
-	cmd.PrintErrf("swarm %s has the weights of model %s, digest %s\n", s.ID(), ref.Name, ref.SHA256)
 	return nil
 }
 

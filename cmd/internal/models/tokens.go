@@ -1,4 +1,4 @@
-package swarm
+package models
 
 import (
 	"errors"
@@ -24,13 +24,13 @@ rules of gpt2, llama3 and qwen2 is computed, and the BPE of SentencePiece in GGU
 special tokens are text as any other, unless --special says that they become the tokens.`,
 	Lists: true,
 	Flags: func(f *pflag.FlagSet) {
-		modelPlace(f)
+		PlaceFlags(f)
 		f.String("text", "", "the text")
 		f.String("file", "", "file with the text; - is standard input")
 		f.Bool("special", false, "texts of special tokens, such as <|end|>, become the tokens")
 	},
 	Do: cli.Here(func(cmd *cobra.Command, args []string) (err error) {
-		b, err := openModels(cmd)
+		b, err := OpenPlace(cmd)
 		if err != nil {
 			return err
 		}
