@@ -71,7 +71,7 @@ import (
 //	repeat N FROM TO         write a file N times into another
 //	edges N AGENTS FILE      write edges between random agents
 //	array ROWS COLUMNS FILE  write a .npy file of random numbers
-//	process NAME DIR         start a GPU agent as a process, with its data in a folder; end is a kill -9
+//	process NAME DIR ARG...  start a GPU agent as a process, with its data in a folder; end is a kill -9
 //	serve DIR                start exoswarm serve in a folder, as a process on free ports; exec exoswarm
 //	                         is then the same program, and end serve ends it
 func TestScripts(t *testing.T) {

@@ -7,11 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -195,19 +192,17 @@ func storeModel(
 	if err != nil {
 		return nil, "", err
 	}
-	var m *model.Manifest
-	var digest string
 	if files.cell != nil {
 		var data []byte
 		if data, err = io.ReadAll(io.LimitReader(files.cell, model.MaxBytes+1)); err != nil {
-			return fmt.Errorf("read %s: %w", file, err)
+			return nil, "", fmt.Errorf("read %s: %w", file, err)
 		}
 		if about != (model.About{}) {
 			return nil, "", command.Usage("--licence and --source: the weights of a gru have neither")
 		}
 		m, digest, err = model.Save(cmd.Context(), b, name, data)
 	} else {
-		m, digest, err = model.Load(cmd.Context(), b, names[0], files.Files, about)
+		m, digest, err = model.Load(cmd.Context(), b, name, files.Files, about)
 	}
 	for _, class := range []error{
 		safetensors.ErrFormat, gguf.ErrFormat, architecture.ErrArchitecture, model.ErrFiles, model.ErrTooLarge,
@@ -352,99 +347,31 @@ func modelDelete(cmd *cobra.Command, b bucket.Bucket, _ *natsq.Conn, names []str
 
 // modelFiles are the open files of a model to load. The caller closes them, also after an error.
 type modelFiles struct {
-	open  []*os.File
-	parts []model.Part // of a language model
-	cell  bool         // the one file is the weights of a cell
+	model.Parts          // of a language model
+	cell        *os.File // the weights of a cell; nil: it is a language model
 }
 
 // Close closes the files.
-func (m *modelFiles) Close() (err error) {
-	for _, f := range m.open {
-		err = errors.Join(err, f.Close())
+func (m *modelFiles) Close() error {
+	if m.cell == nil {
+		return m.Parts.Close()
 	}
-	return err
+	return errors.Join(m.Parts.Close(), m.cell.Close())
 }
 
-// openParts opens the file of a model, or the files of a folder that a language model has. A file
-// of GGUF is known by its first bytes.
+// openParts opens the file of a model, or the files of a folder that a language model has.
 func openParts(name string) (*modelFiles, error) {
 	m := &modelFiles{}
-	f, err := os.Open(name)
+	path, err := filepath.Abs(name)
 	if err != nil {
-		return m, command.Usage("--file: %v", err)
-	}
-	m.open = append(m.open, f)
-	info, err := f.Stat()
-	switch {
-	case err != nil:
 		return m, fmt.Errorf("--file: %w", err)
-	case info.IsDir():
-		return m, m.folder(name)
 	}
-	head := make([]byte, 4)
-	if n, _ := f.ReadAt(head, 0); info.Mode().IsRegular() && string(head[:n]) == "GGUF" {
-		m.parts = []model.Part{{Name: model.GGUFName, Bytes: info.Size(), From: f}}
-		return m, nil
+	is, err := m.Open(os.DirFS(filepath.Dir(path)), filepath.Base(path))
+	if err == nil && !is {
+		m.cell, err = os.Open(path)
 	}
-	m.cell = true
+	if err != nil {
+		return m, command.Usage("--file %s: %v", name, err)
+	}
 	return m, nil
-}
-
-// folder opens the files of a language model in a folder. Links out of it are followed: caches of
-// downloads have them.
-func (m *modelFiles) folder(name string) error {
-	dir := os.DirFS(name)
-	for _, of := range []string{model.ConfigName, model.TokenizerName, model.TemplateName} {
-		if err := m.add(dir, of); err != nil && (of == model.ConfigName || !errors.Is(err, fs.ErrNotExist)) {
-			return command.Usage("--file %s: %v: the folder of a language model has %s, and model.safetensors or %s; "+
-				"of GGUF name the file", name, err, model.ConfigName, safetensors.IndexName)
-		}
-	}
-	files := []string{model.OneName}
-	switch err := m.add(dir, safetensors.IndexName); {
-	case err == nil:
-		p := m.parts[len(m.parts)-1]
-		data, err := io.ReadAll(io.NewSectionReader(p.From, 0, min(p.Bytes, model.MaxBytes)))
-		if err != nil {
-			return fmt.Errorf("--file %s: %w", name, err)
-		}
-		of, err := safetensors.ParseIndex(data)
-		if err != nil {
-			return command.Usage("--file %s: %v", name, err)
-		}
-		files = slices.Compact(slices.Sorted(maps.Values(of)))
-	case !errors.Is(err, fs.ErrNotExist):
-		return command.Usage("--file %s: %v", name, err)
-	}
-	for _, of := range files {
-		if err := m.add(dir, of); err != nil {
-			return command.Usage("--file %s: %v: convert other weights to safetensors first", name, err)
-		}
-	}
-	return nil
-}
-
-// add opens a file of a folder. It must be a regular file: a pipe would hold the command up.
-func (m *modelFiles) add(dir fs.FS, name string) error {
-	info, err := fs.Stat(dir, name)
-	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is no regular file", name)
-	}
-	in, err := dir.Open(name)
-	if err != nil {
-		return err
-	}
-	f, is := in.(*os.File)
-	if !is {
-		return errors.Join(fmt.Errorf("%s is no file of this machine", name), in.Close())
-	}
-	m.open = append(m.open, f)
-	if info, err = f.Stat(); err != nil {
-		return err
-	}
-	m.parts = append(m.parts, model.Part{Name: name, Bytes: info.Size(), From: f})
-	return nil
 }

@@ -12,7 +12,7 @@ import (
 func FuzzRequest(f *testing.F) {
 	for _, text := range []string{
 		`{"model":"gopher","messages":[{"role":"user","content":"<|end|>"}]}`,
-		`{"model":"gopher","messages":[{"role":"developer","content":[{"type":"text","text":"x"}]}],"stop":["a"],"n":1}`,
+		`{"model":"gopher","messages":[{"role":"developer","content":[{"type":"text","text":"x"}]}],"stop":["a"]}`,
 		`{"messages":[],"stop":1,"seed":-1,"temperature":1e9,"tools":[1],"response_format":{"type":"text"}}`,
 		`{"prompt":[[1,2],[3]],"logprobs":null,"max_tokens":-1}`,
 	} {
