@@ -32,7 +32,7 @@ var budgets = []struct {
 }{
 	{"exoswarm", 66},
 	{"cpuagent", 41},
-	{"gpuagent", 36},
+	{"gpuagent", 37},
 }
 
 func main() {
