@@ -123,7 +123,6 @@ func TestModels(t *testing.T) {
 	if all := v.Models(); len(all) != 0 {
 		t.Errorf("%+v after the release", all)
 	}
-	if *a.Room().Free != 1<<20 {
-		t.Errorf("%d bytes are free after the release", *a.Room().Free)
-	}
+	// An audit under way may free it.
+	testkit.Until(t, "the memory", func() bool { return *a.Room().Free == 1<<20 })
 }

@@ -26,6 +26,7 @@ func (h *Holder) Audit(ctx context.Context, whole bool) (checked, violated int, 
 	for _, m := range h.models {
 		if m.users > 0 {
 			m.users++ // so that nobody frees it meanwhile
+			m.audits++
 			all = append(all, &Model{held: m})
 		}
 	}
@@ -34,6 +35,9 @@ func (h *Holder) Audit(ctx context.Context, whole bool) (checked, violated int, 
 	for _, m := range all {
 		n, wrong, merr := m.audit(ctx, func() bool { return whole || time.Since(begin) < auditTime })
 		checked, violated = checked+n, violated+wrong
+		h.mu.Lock()
+		m.audits--
+		h.mu.Unlock()
 		err = errors.Join(err, merr, m.Release())
 	}
 	return checked, violated, err

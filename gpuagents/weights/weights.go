@@ -79,7 +79,9 @@ type held struct {
 	of    *Holder
 	ref   Ref
 	ready chan struct{} // closed when it is loaded, or cannot be
-	users int           // 0 before it is loaded, and after the last release; of.mu guards it
+	// users is 0 before it is loaded, and after the last release. audits of them are audits under way.
+	// of.mu guards both.
+	users, audits int
 
 	src        Source
 	parameters *architecture.Parameters
@@ -231,10 +233,10 @@ func (h *Holder) Models() (all []Info) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, m := range h.models {
-		if m.users == 0 {
+		if m.users == m.audits {
 			continue
 		}
-		i := Info{Ref: m.ref, Users: m.users, Layers: m.parameters.Layers, Step: m.step, Claims: m.claims}
+		i := Info{Ref: m.ref, Users: m.users - m.audits, Layers: m.parameters.Layers, Step: m.step, Claims: m.claims}
 		if at := m.checked.Load(); at != nil {
 			i.Checked = *at
 		}
