@@ -112,7 +112,7 @@ func devices() Dashboard {
 						q("exoswarm_device_memory_in_use_bytes"+byDevice, "{{instance}} {{device}} in use"),
 						q("exoswarm_device_memory_cached_bytes"+byDevice, "{{instance}} {{device}} cached"),
 						q("exoswarm_device_memory_size_bytes"+byDevice, "{{instance}} {{device}} size"),
-						q("exoswarm_model_bytes"+byDevice+" > 0", "{{instance}} {{device}} weights in {{place}}"),
+						q("exoswarm_model_bytes"+byDevice, "{{instance}} {{device}} weights in {{place}}"),
 					},
 				},
 				{
