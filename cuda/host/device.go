@@ -42,7 +42,7 @@ type Options struct {
 	// MemoryLimit is the maximum of bytes that Alloc and AllocHost together hold allocated; 0: the
 	// machine's memory.
 	MemoryLimit int64
-	// Workers is the number of cores that a launch uses; 0: the GOMAXPROCS that the process began with.
+	// Workers is the number of cores that a launch uses; 0: GOMAXPROCS.
 	Workers int
 	// Poison fills the memory of Alloc with PoisonByte, for tests.
 	Poison bool
@@ -86,7 +86,7 @@ func Open(opts Options) (*Device, error) {
 			device.ErrInvalidArgument)
 	}
 	if opts.Workers == 0 {
-		opts.Workers = cores()
+		opts.Workers = runtime.GOMAXPROCS(0)
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()

@@ -2,7 +2,6 @@ package host
 
 import (
 	"fmt"
-	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -10,18 +9,6 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/host/twins"
 )
-
-// spare is how many threads run Go code beside the cores. Long launches take all cores: without
-// spare threads a goroutine that waits for the network runs only when the scheduler of Go takes a
-// core from a launch, after 10 ms, and again at its next wait. With them the system shares the cores.
-const spare = 2
-
-// cores returns the number of cores. The first call makes the spare threads.
-var cores = sync.OnceValue(func() int {
-	n := runtime.GOMAXPROCS(0)
-	runtime.GOMAXPROCS(n + spare)
-	return n
-})
 
 // pool is the cores of the host device: workers that live as long as the device and take blocks of
 // the launches that are offered to them. The goroutine of the stream that launches takes blocks,
