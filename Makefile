@@ -59,7 +59,7 @@ cuda: ## the GPU build: needs the CUDA 11.8 headers and link stubs, no GPU
 	$(WITH_CUDA) go build -o bin/gpuagent-cuda ./cmd/gpuagent
 	$(WITH_CUDA) EXOSWARM_SKIP_GPU=1 go test ./cuda ./cuda/internal/...
 
-# Other libraries of Go in the process have functions of the same names: only those of worker_cuda.h are visible.
+# Other libraries of Go in the process have functions of the same names: only the functions of worker_cuda.h are visible.
 WORKER_DIR ?= bin
 WORKER_TAGS ?=
 WORKER_STRIP ?= -s -w

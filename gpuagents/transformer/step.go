@@ -261,7 +261,7 @@ func (m *Machine) product(w weights.Tensor, bias *weights.Tensor, x, to device.A
 	return m.launch(set.Name(set.Product, w.Type), int64((w.Rows+1)/2)*int64((n+3)/4), set.Block, a.Args())
 }
 
-// launch queues a kernel with a number of warps, in blocks of at most so many threads.
+// launch queues a kernel with a number of warps, in blocks of at most that number of threads.
 func (m *Machine) launch(name string, warps int64, block int, args []device.Arg) error {
 	each := int64(block / 32)
 	g := device.Geometry{Grid: int(max(1, min((warps+each-1)/each, int64(m.blocks)))), Block: block}

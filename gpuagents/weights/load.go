@@ -161,8 +161,8 @@ func (m *held) noRoom(bytes int64) error {
 	if onDevice, _, err := m.of.dev.Memory(); err == nil {
 		free = min(free, onDevice)
 	}
-	return fmt.Errorf("%w: %d bytes are needed on the device beside those of layers, and %d are free, of which an "+
-		"eighth of the budget is for pages: use an agent process with more memory for pages, or a smaller model",
+	return fmt.Errorf("%w: %d bytes are needed on the device beside the bytes of layers, and %d are free, while "+
+		"an eighth of the budget is for pages: use an agent process with more memory for pages, or a smaller model",
 		ErrRoom, bytes, free)
 }
 

@@ -14,7 +14,7 @@ import (
 // Code is the number of an error in worker_cuda.h, which has their texts.
 type Code int32
 
-// The codes 1 to 8 and 99 are those of the design that the library follows (docs/worker.md).
+// The codes 1 to 8 and 99 are the codes of the design that the library follows (docs/worker.md).
 const (
 	Success              Code = 0
 	DeviceNotFound       Code = 1

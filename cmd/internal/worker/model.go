@@ -154,7 +154,7 @@ func (l *Library) ModelInfo(handle uint64) (ModelInfo, error) {
 	return m.info, nil
 }
 
-// CheckResidency compares the checksums of all weights in device memory with those of the loaded
+// CheckResidency compares the checksums of all weights in device memory with the checksums of the loaded
 // ones. A pages.ErrResidency says that they differ. They are loaded again then, and later calls of
 // Next for the model fail: what it has computed may be wrong.
 func (l *Library) CheckResidency(ctx context.Context, handle uint64) error {

@@ -41,7 +41,7 @@ const (
 	// Attend computes parts of attention for rows first_row to first_row+count-1:
 	// float32[row][heads] [splits][PartHead+head] with the largest score, the sum of likelihoods,
 	// and the sum of values. A row has the splits up to its position, at most splits; with a window
-	// not 0 it sees so many positions, its own among them. q is float32[row][heads][head].
+	// not 0 it sees that number of positions, its own among them. q is float32[row][heads][head].
 	Attend = "language_attend"
 	// Merge merges the parts of rows into y, float32[row][heads][head].
 	Merge = "language_merge"

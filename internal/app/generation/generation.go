@@ -105,7 +105,7 @@ func Open(ctx context.Context, o Options) (*Generator, error) {
 	return g, nil
 }
 
-// learn asks for the tokens of all agents, and cancels those that are active.
+// learn asks for the tokens of all agents, and cancels the active ones.
 func (g *Generator) learn(ctx context.Context) error {
 	all := func(of func(p *place) *entry) error {
 		g.mu.Lock()

@@ -298,7 +298,7 @@ func (s *Stream) resume(p *place) (last *entry, freed <-chan struct{}, err error
 	return s.submit(s.prompt([]int32{}, s.request.Max-drawn)), nil, nil
 }
 
-// left ends the count of a stream among those that wait for tokens. The caller has mu.
+// left ends the count of a stream among the streams that wait for tokens. The caller has mu.
 func (g *Generator) left(s *Stream) {
 	if !s.over {
 		s.over = true

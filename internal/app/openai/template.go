@@ -208,7 +208,7 @@ func tokens(t *tokenizer.Tokenizer, all []part) (ids []int32, err error) {
 }
 
 // check returns an error unless the tokenizer has all special tokens of the form, and the ids of
-// those that end a turn.
+// the tokens that end a turn.
 func (f Form) check(t *tokenizer.Tokenizer) (ends []int32, err error) {
 	for _, p := range f.turns([]Message{{Role: roleUser}, {Role: roleAssistant}}) {
 		if !p.special {

@@ -236,7 +236,7 @@ func (t *Tokenizer) vocabulary(of unique, added []addedToken) error {
 }
 
 // learn fills in what byte-level BPE computes with. of are the ids of tokens by their texts in the
-// file; those that merges make are among them.
+// file; the tokens that merges make are among them.
 func (t *Tokenizer) learn(of map[string]int, merges []both, ignore bool) error {
 	for b := range t.bytes {
 		id, is := of[string(alphabet[b])]

@@ -14,7 +14,7 @@ type merger struct {
 
 // symbol is a run of bytes of the text that is one token, or a character that is none.
 type symbol struct {
-	at, before, next int32 // its first byte; the symbols beside it, -1 and len(symbols) at the ends
+	at, before, next int32 // its first byte; the symbols before and behind, -1 and len(symbols) at the ends
 	id               int32 // -1: no token
 }
 
