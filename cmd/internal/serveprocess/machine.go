@@ -200,8 +200,8 @@ func (m *meter) read(at time.Time) (map[string]float64, error) {
 		}
 	}
 	cpu := 0.0
-	if now.all > was.all {
-		cpu = (now.busy - was.busy) / (now.all - was.all)
+	if now.all > was.all { // the kernel's idle time now and then runs back a little
+		cpu = min(max((now.busy-was.busy)/(now.all-was.all), 0), 1)
 	}
 	runnable := m.runnable / float64(max(m.counted, 1))
 	m.runnable, m.counted = 0, 0

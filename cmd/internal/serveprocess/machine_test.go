@@ -108,6 +108,10 @@ func TestMeter(t *testing.T) {
 	if again, err := m.read(m.before.at.Add(time.Second)); err != nil || again["runnable_processes"] != 0 {
 		t.Errorf("a read without samples: %v, %v", again, err)
 	}
+	machine("275", "1024", "6000", "2097152")
+	if back, err := m.read(m.before.at.Add(time.Second)); err != nil || back["cpu_percent"] != 100 {
+		t.Errorf("a read after an idle time that ran back: %v, %v", back, err)
+	}
 }
 
 // TestThisMachine: the metrics of the machine of the test can be read.
