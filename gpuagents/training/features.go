@@ -21,13 +21,13 @@ func newFeatureExtractor(m *memory, o *Options) *FeatureExtractor {
 	return &FeatureExtractor{memory: m, window: o.Window}
 }
 
-// parts brings one part of a batch to the device after the other, and calls do for each. Between
-// two parts it waits for the work of do. The work of a batch before has ended.
-func (f *FeatureExtractor) parts(ctx context.Context, b *Batch, states []float32, do func(p part) error) error {
+// parts brings one part of some sequences to the device after the other, and calls do for each.
+// Between two parts it waits for the work of do. The work of a batch before has ended.
+func (f *FeatureExtractor) parts(ctx context.Context, b *Batch, of span, states []float32, do func(p part) error) error {
 	for start := 0; start < b.Moments; start += f.window {
 		moments := min(f.window, b.Moments-start)
-		for first := 0; first < b.Sequences; {
-			if start+first > 0 {
+		for first := of.from; first < of.to; {
+			if start > 0 || first > of.from {
 				if err := f.stream.Sync(ctx); err != nil {
 					return err
 				}
@@ -36,7 +36,7 @@ func (f *FeatureExtractor) parts(ctx context.Context, b *Batch, states []float32
 			if err != nil {
 				return err
 			}
-			p := part{first, min(max(2, int(fit)/moments), b.Sequences-first), start, moments}
+			p := part{first, min(max(2, int(fit)/moments), of.to-first), start, moments}
 			if err := f.load(b, p, states); err != nil {
 				return err
 			}

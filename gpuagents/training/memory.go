@@ -26,8 +26,8 @@ type memory struct {
 
 	// The vector of weights, and what is made of it: the tables of the gates and of the readout, and
 	// the numbers of the embedding. control and totals have the words of package trainset; exponents
-	// and maxima are by run of a window. sums has the sums of all runs of gates, of the readout and of
-	// the embedding.
+	// and maxima are by run of a window. sums has the sums of the readout, of the embedding, and of the
+	// gates by run.
 	weights, gateTable, readoutTable, embedNumbers device.Buffer
 	control, totals, exponents, maxima, sums       device.Buffer
 	gateBytes, readoutBytes, embedBytes, runs      int64
@@ -81,7 +81,7 @@ func openMemory(dev device.Device, o *Options) (m *memory, err error) {
 		{&m.totals, 8 * trainset.Totals},
 		{&m.exponents, 4 * m.runs},
 		{&m.maxima, 4 * m.runs},
-		{&m.sums, m.runs*m.gateBytes + m.readoutBytes + m.embedBytes},
+		{&m.sums, m.sumBytes(o.Window)},
 	} {
 		if *b.to, err = m.keep(b.bytes); err != nil {
 			return m, err
@@ -108,13 +108,18 @@ func (m *memory) keep(bytes int64) (device.Buffer, error) {
 	return b, err
 }
 
-// readoutSums and embedSums are parts of sums.
-func (m *memory) readoutSums() device.Arg {
-	return device.Range(m.sums, m.runs*m.gateBytes, m.readoutBytes)
+// sumBytes is the length of the sums of a batch of some moments.
+func (m *memory) sumBytes(moments int) int64 {
+	return m.readoutBytes + m.embedBytes + int64(moments+trainset.Run-1)/trainset.Run*m.gateBytes
 }
 
-func (m *memory) embedSums() device.Arg {
-	return device.Range(m.sums, m.runs*m.gateBytes+m.readoutBytes, m.embedBytes)
+// readoutSums, embedSums and gateSums are parts of sums.
+func (m *memory) readoutSums() device.Arg { return device.Range(m.sums, 0, m.readoutBytes) }
+
+func (m *memory) embedSums() device.Arg { return device.Range(m.sums, m.readoutBytes, m.embedBytes) }
+
+func (m *memory) gateSums() device.Arg {
+	return device.Range(m.sums, m.readoutBytes+m.embedBytes, m.runs*m.gateBytes)
 }
 
 // launch queues a kernel over n units of work, each for some threads of a block.

@@ -25,21 +25,14 @@ func newModel(m *memory, o *Options) *Model {
 	return &Model{memory: m, keep: float32(1 / (1 - share)), drop: uint32(share*65536 + 0.5), seed: o.Seed}
 }
 
-// begin clears the sums of a batch of some moments.
+// begin clears the totals, and the sums of a batch of some moments.
 func (m *Model) begin(moments int) error {
-	runs := int64(moments+trainset.Run-1) / trainset.Run
-	rest := m.runs * m.gateBytes
-	for _, b := range []struct {
-		buffer device.Buffer
-		at, n  int64
-	}{
-		{m.sums, 0, runs * m.gateBytes},
-		{m.sums, rest, m.readoutBytes + m.embedBytes},
-		{m.totals, 0, 8 * trainset.Totals},
-	} {
-		if err := m.stream.Fill(b.buffer, b.at, b.n, 0); err != nil {
-			return fmt.Errorf("clear sums: %w", err)
-		}
+	err := m.stream.Fill(m.totals, 0, 8*trainset.Totals, 0)
+	if err == nil {
+		err = m.stream.Fill(m.sums, 0, m.sumBytes(moments), 0)
+	}
+	if err != nil {
+		return fmt.Errorf("clear sums: %w", err)
 	}
 	return nil
 }
@@ -120,7 +113,7 @@ func (m *Model) outer(p part) error {
 	return m.launch(trainset.Outer, g, &trainset.OuterArgs{
 		Gates: device.Ptr(r.gates.Buffer), Rows: rows, Numbers: device.Ptr(r.numbers.Buffer), Embedded: embedded,
 		Lengths: device.Ptr(r.lengths.Buffer), States: device.Ptr(r.states.Buffer),
-		Sums: device.Range(m.sums, 0, m.runs*m.gateBytes), Agents: uint32(p.sequences), Moments: uint32(p.moments),
+		Sums: m.gateSums(), Agents: uint32(p.sequences), Moments: uint32(p.moments),
 	})
 }
 

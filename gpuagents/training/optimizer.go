@@ -51,7 +51,7 @@ func power(b float64, n uint64) float64 {
 // gather makes the gradient of the sums of a batch of some moments and targets.
 func (p *Optimizer) gather(moments int, targets int64) error {
 	return p.launch(trainset.Gather, p.threads(int64(p.size()), trainset.WideBlock), &trainset.GatherArgs{
-		GateSums: device.Range(p.sums, 0, p.runs*p.gateBytes), ReadoutSums: p.readoutSums(), EmbedSums: p.embedSums(),
+		GateSums: p.gateSums(), ReadoutSums: p.readoutSums(), EmbedSums: p.embedSums(),
 		Exponents: device.Ptr(p.exponents), Control: device.Ptr(p.control), Gradient: device.Ptr(p.gradient),
 		Partials: device.Ptr(p.partials), Keep: p.keep, Inverse: 1 / float32(targets), Clip: p.clip,
 		Units: uint32(p.class()), Runs: uint32(moments+trainset.Run-1) / trainset.Run,

@@ -1,32 +1,28 @@
 package training
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/trainset"
 )
 
-// Pipeline are the three parts of a training: batches become inputs, a model makes a loss and its
-// gradient of them, and an optimizer steps the weights.
-type Pipeline struct {
-	FeatureExtractor *FeatureExtractor
-	Model            *Model
-	Optimizer        *Optimizer
-
-	host  device.HostBuffer // control and totals
-	steps uint64            // that are done
-	err   error             // that has ended the training
-}
-
-// Trainer is a Pipeline on a device that it was opened on. It is used by one goroutine at a time.
-// The caller closes it before the device.
+// Trainer is a training on one device or several. Each has the weights, and a pipeline that makes
+// the gradients of its share of a batch. Their sums are integers, which have one sum in any order,
+// so each device makes the same step. It is used by one goroutine at a time. The caller closes it
+// before the devices and the collective.
 type Trainer struct {
-	Pipeline
-	o Options
+	*Pipeline // of the first device
+
+	o     Options
+	all   []*Pipeline // by device
+	steps uint64      // that are done
+	err   error       // that has ended the training
 }
 
 // New opens a trainer. initial are the weights to begin with, which are not kept; nil: random ones
@@ -60,123 +56,142 @@ type state struct {
 }
 
 func open(ctx context.Context, dev device.Device, o Options, s *state) (_ *Trainer, err error) {
-	m, err := openMemory(dev, &o)
-	if err != nil {
-		return nil, err
+	devices := []device.Device{dev}
+	if o.Collective != nil {
+		if devices = o.Collective.Devices(); devices[0] != dev {
+			return nil, fmt.Errorf("%w: the first device of the collective is %s, not %s", ErrInvalid,
+				devices[0].Properties().Name, dev.Properties().Name)
+		}
 	}
-	t := &Trainer{o: o}
+	t := &Trainer{o: o, steps: s.steps}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
 		}
 	}()
-	t.FeatureExtractor, t.Model, t.steps = newFeatureExtractor(m, &o), newModel(m, &o), s.steps
-	if t.Optimizer, err = newOptimizer(m, &o, t.Model.keep); err != nil {
-		return nil, err
+	for _, d := range devices {
+		p, err := openPipeline(d, &o, s)
+		if err != nil {
+			return nil, err
+		}
+		t.all = append(t.all, p)
 	}
-	if t.host, err = dev.AllocHost(4*trainset.ControlWords+8*trainset.Totals, purpose); err != nil {
-		return nil, fmt.Errorf("host memory of a training: %w", err)
-	}
-	if err := t.Optimizer.set(s.weights, s.mean, s.square, s.exponents); err != nil {
-		return nil, err
-	}
+	t.Pipeline = t.all[0]
 	return t, t.sync(ctx)
 }
 
-// Close releases the memory on the device. A second call does nothing.
-func (t *Trainer) Close() error {
-	err := t.Model.close()
-	if t.host != nil {
-		err = errors.Join(err, t.host.Close())
+// Close releases the memory on the devices. A second call does nothing.
+func (t *Trainer) Close() (err error) {
+	for _, p := range t.all {
+		err = errors.Join(err, p.close())
 	}
 	return err
 }
 
 // Steps is the number of steps that are done.
-func (p *Pipeline) Steps() uint64 { return p.steps }
+func (t *Trainer) Steps() uint64 { return t.steps }
 
-// sync waits for the stream. An error ends the training, because the state of the device is
-// unknown.
-func (p *Pipeline) sync(ctx context.Context) error {
-	if err := p.Model.stream.Sync(ctx); err != nil {
-		return p.fail(fmt.Errorf("step %d of a training: %w", p.steps+1, err))
+// sync waits for the streams. An error ends the training, because the state of a device is unknown.
+func (t *Trainer) sync(ctx context.Context) error {
+	if err := t.each(func(_ int, p *Pipeline) error { return p.Model.stream.Sync(ctx) }); err != nil {
+		return t.fail(fmt.Errorf("step %d of a training: %w", t.steps+1, err))
 	}
 	return nil
 }
 
-func (p *Pipeline) fail(err error) error {
-	p.err = err
+func (t *Trainer) fail(err error) error {
+	t.err = err
 	return err
+}
+
+// each calls do for all devices at the same time, and returns behind the last call.
+func (t *Trainer) each(do func(rank int, p *Pipeline) error) error {
+	if len(t.all) == 1 {
+		return do(0, t.Pipeline)
+	}
+	errs := make([]error, len(t.all))
+	var wg sync.WaitGroup
+	for rank, p := range t.all {
+		wg.Go(func() { errs[rank] = do(rank, p) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // TrainStep makes a step with the gradient of the mean loss of a batch. A batch without targets
 // makes no step. After an error other than ErrInvalid the trainer is of no more use. Cancelling ctx
 // is such an error.
-func (p *Pipeline) TrainStep(ctx context.Context, b Batch) (Loss, error) {
-	if p.err != nil {
-		return Loss{}, p.err
+func (t *Trainer) TrainStep(ctx context.Context, b Batch) (Loss, error) {
+	if t.err != nil {
+		return Loss{}, t.err
 	}
-	f, m := p.FeatureExtractor, p.Model
-	targets, err := m.check(&b, f.window)
+	targets, err := t.o.Shape.check(&b, t.o.Window)
 	if err != nil || targets == 0 {
 		return Loss{}, err
 	}
-	if err := p.queue(ctx, &b, targets); err != nil {
-		return Loss{}, p.fail(err)
+	if err := t.gradients(ctx, &b); err != nil {
+		return Loss{}, t.fail(fmt.Errorf("step %d of a training: %w", t.steps+1, err))
 	}
-	loss, err := p.read(ctx, targets)
+	for _, p := range t.all {
+		if err := p.update(b.Moments, targets, t.steps+1); err != nil {
+			return Loss{}, t.fail(err)
+		}
+	}
+	loss, err := t.read(ctx, targets)
 	if err != nil {
 		return Loss{}, err
 	}
-	p.steps++
+	t.steps++
 	return loss, nil
 }
 
-// queue queues the work of a step.
-func (p *Pipeline) queue(ctx context.Context, b *Batch, targets int64) error {
-	if err := p.gradients(ctx, b); err != nil {
-		return err
-	}
-	if err := p.Optimizer.gather(b.Moments, targets); err != nil {
-		return err
-	}
-	return p.Optimizer.step(p.steps + 1)
-}
-
-// gradients queues the work that adds up the gradients of a batch.
-func (p *Pipeline) gradients(ctx context.Context, b *Batch) error {
-	if err := p.Model.begin(b.Moments); err != nil {
-		return err
-	}
-	return p.FeatureExtractor.parts(ctx, b, nil, func(part part) error {
-		return p.Model.gradient(part, p.steps)
+// gradients adds up the gradients of a batch. All devices then have their sums and the largest
+// gradients of all.
+func (t *Trainer) gradients(ctx context.Context, b *Batch) error {
+	several, shares := len(t.all) > 1, b.shares(len(t.all))
+	err := t.each(func(rank int, p *Pipeline) error {
+		if err := p.gradients(ctx, b, shares[rank], t.steps); err != nil || !several {
+			return err
+		}
+		return p.readMaxima(ctx)
 	})
+	if err != nil || !several {
+		return err
+	}
+	places := make([]device.Place, len(t.all))
+	for _, p := range t.all[1:] {
+		for run, v := range p.maxima { // of floats that are not negative, so their bits have their order
+			t.maxima[run] = max(t.maxima[run], v)
+		}
+	}
+	for rank, p := range t.all {
+		copy(p.maxima, t.maxima)
+		if err := p.writeMaxima(); err != nil {
+			return err
+		}
+		places[rank] = device.Place{Stream: p.Model.stream, Buffer: p.Model.sums}
+	}
+	return t.o.Collective.Sum(ctx, device.KindUint64, t.Model.sumBytes(b.Moments)/8, places)
 }
 
 // read waits for a step and returns its loss.
-func (p *Pipeline) read(ctx context.Context, targets int64) (Loss, error) {
-	m := p.Model
-	if err := m.stream.DownloadAll([]device.Piece{
-		{Buffer: m.control, Host: p.host, Bytes: 4 * trainset.ControlWords},
-		{Buffer: m.totals, Host: p.host, HostOff: 4 * trainset.ControlWords, Bytes: 8 * trainset.Totals},
-	}); err != nil {
-		return Loss{}, p.fail(fmt.Errorf("download the loss: %w", err))
+func (t *Trainer) read(ctx context.Context, targets int64) (Loss, error) {
+	step := fmt.Sprintf("step %d of a training", t.steps+1)
+	if err := t.each(func(_ int, p *Pipeline) error { return p.read(ctx) }); err != nil {
+		return Loss{}, t.fail(fmt.Errorf("%s: %w", step, err))
 	}
-	if err := p.sync(ctx); err != nil {
-		return Loss{}, err
+	loss, sum := Loss{Count: targets, Norm: math.Float32frombits(t.control[trainset.ControlNorm])}, int64(0)
+	for _, p := range t.all {
+		sum += int64(p.totals[trainset.TotalLoss])
+		loss.Saturated += int64(p.totals[trainset.TotalCut])
 	}
-	control := device.Of[uint32](p.host.Bytes()[:4*trainset.ControlWords])
-	totals := device.Of[uint64](p.host.Bytes()[4*trainset.ControlWords:])
-	loss := Loss{
-		Sum: float64(int64(totals[trainset.TotalLoss])) / (1 << trainset.LossBits), Count: targets,
-		Saturated: int64(totals[trainset.TotalCut]), Norm: math.Float32frombits(control[trainset.ControlNorm]),
-	}
+	loss.Sum = float64(sum) / (1 << trainset.LossBits)
 	if !(loss.Norm <= math.MaxFloat32) {
-		return loss, p.fail(fmt.Errorf("step %d of a training: the gradient is %w", p.steps+1, ErrNotFinite))
+		return loss, t.fail(fmt.Errorf("%s: the gradient is %w", step, ErrNotFinite))
 	}
-	for _, bits := range control[trainset.ControlGates:][:4] {
+	for _, bits := range t.control[trainset.ControlGates:][:4] {
 		if v := math.Float32frombits(bits); !(v <= math.MaxFloat32) {
-			return loss, p.fail(fmt.Errorf("step %d of a training: a weight is %w", p.steps+1, ErrNotFinite))
+			return loss, t.fail(fmt.Errorf("%s: a weight is %w", step, ErrNotFinite))
 		}
 	}
 	return loss, nil
@@ -188,12 +203,11 @@ func (p *Pipeline) read(ctx context.Context, targets int64) (Loss, error) {
 // [Moments][Sequences][Candidates] otherwise, get the probabilities of all moments, with items of
 // the ones that ask one; nil: none. The other elements stay. With items, predictions are the scores
 // of a swarm with the same weights, to the bit.
-func (p *Pipeline) Evaluate(ctx context.Context, b Batch, states, predictions []float32) (Loss, error) {
-	if p.err != nil {
-		return Loss{}, p.err
+func (t *Trainer) Evaluate(ctx context.Context, b Batch, states, predictions []float32) (Loss, error) {
+	if t.err != nil {
+		return Loss{}, t.err
 	}
-	m := p.Model
-	targets, err := m.check(&b, math.MaxInt32)
+	targets, err := t.o.Shape.check(&b, math.MaxInt32)
 	if err != nil {
 		return Loss{}, err
 	}
@@ -201,8 +215,8 @@ func (p *Pipeline) Evaluate(ctx context.Context, b Batch, states, predictions []
 		name       string
 		have, want int
 	}{
-		{"states", len(states), b.Sequences * m.Hidden},
-		{"predictions", len(predictions), b.Sequences * b.Moments * m.elements()},
+		{"states", len(states), b.Sequences * t.o.Hidden},
+		{"predictions", len(predictions), b.Sequences * b.Moments * t.o.elements()},
 	} {
 		if part.have != part.want && part.have != 0 {
 			return Loss{}, fmt.Errorf("%w: %d %s of a batch, want %d or none", ErrInvalid, part.have, part.name,
@@ -210,19 +224,22 @@ func (p *Pipeline) Evaluate(ctx context.Context, b Batch, states, predictions []
 		}
 	}
 	carried := states
-	if len(states) == 0 && b.Moments > p.FeatureExtractor.window {
-		carried = make([]float32, b.Sequences*m.Hidden)
+	if len(states) == 0 && b.Moments > t.o.Window {
+		carried = make([]float32, b.Sequences*t.o.Hidden)
 	}
-	if err := m.stream.Fill(m.totals, 0, 8*trainset.Totals, 0); err != nil {
-		return Loss{}, p.fail(fmt.Errorf("clear a loss: %w", err))
+	shares := b.shares(len(t.all))
+	if err := t.each(func(rank int, p *Pipeline) error {
+		m := p.Model
+		if err := m.stream.Fill(m.totals, 0, 8*trainset.Totals, 0); err != nil {
+			return fmt.Errorf("clear a loss: %w", err)
+		}
+		return p.FeatureExtractor.parts(ctx, &b, shares[rank], carried, func(part part) error {
+			return m.predict(ctx, &b, part, carried, predictions)
+		})
+	}); err != nil {
+		return Loss{}, t.fail(err)
 	}
-	err = p.FeatureExtractor.parts(ctx, &b, carried, func(part part) error {
-		return m.predict(ctx, &b, part, carried, predictions)
-	})
-	if err != nil {
-		return Loss{}, p.fail(err)
-	}
-	return p.read(ctx, targets)
+	return t.read(ctx, targets)
 }
 
 // Weights returns a copy of the weights.
@@ -234,7 +251,7 @@ func (t *Trainer) Weights(ctx context.Context) (Weights, error) {
 	return t.o.weights(s.weights), nil
 }
 
-// state reads the state from the device.
+// state reads the state, which all devices must have.
 func (t *Trainer) state(ctx context.Context) (*state, error) {
 	if t.err != nil {
 		return nil, t.err
@@ -242,21 +259,27 @@ func (t *Trainer) state(ctx context.Context) (*state, error) {
 	if err := t.sync(ctx); err != nil {
 		return nil, err
 	}
-	n, p := t.o.size(), t.Optimizer
+	n := t.o.size()
 	s := &state{
-		t.steps, make([]float32, n), make([]float32, n), make([]float32, n), make([]int32, p.runs),
+		t.steps, make([]float32, n), make([]float32, n), make([]float32, n), make([]int32, t.Model.runs),
 	}
-	for _, b := range []struct {
-		from device.Buffer
-		to   []byte
-	}{
-		{p.weights, device.Bytes(s.weights)},
-		{p.mean, device.Bytes(s.mean)},
-		{p.square, device.Bytes(s.square)},
-		{p.exponents, device.Bytes(s.exponents)},
-	} {
-		if err := b.from.Read(0, b.to); err != nil {
-			return nil, fmt.Errorf("read weights: %w", err)
+	for rank, p := range t.all {
+		for i, to := range [][]byte{
+			device.Bytes(s.weights), device.Bytes(s.mean), device.Bytes(s.square), device.Bytes(s.exponents),
+		} {
+			m := p.Optimizer
+			from := [...]device.Buffer{m.memory.weights, m.mean, m.square, m.exponents}[i]
+			read := to
+			if rank > 0 {
+				read = make([]byte, len(to))
+			}
+			if err := from.Read(0, read); err != nil {
+				return nil, t.fail(fmt.Errorf("read weights: %w", err))
+			}
+			if !bytes.Equal(read, to) {
+				return nil, t.fail(fmt.Errorf("step %d of a training: %s and %s have other weights: %w", t.steps,
+					t.Model.dev.Properties().Name, p.Model.dev.Properties().Name, device.ErrSticky))
+			}
 		}
 	}
 	return s, nil

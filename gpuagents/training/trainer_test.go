@@ -28,10 +28,14 @@ func checkpoint(t testing.TB, tr *Trainer) []byte {
 func train(t testing.TB, tr *Trainer, from, to int) {
 	t.Helper()
 	for i := from; i < to; i++ {
-		b := randomBatch(rand.New(rand.NewPCG(4, uint64(i))), tr.o.Shape, 21, 30, 0.2)
-		_, err := tr.TrainStep(t.Context(), b)
+		_, err := tr.TrainStep(t.Context(), stepBatch(tr.o.Shape, i))
 		testkit.NoError(t, "TrainStep", err)
 	}
+}
+
+// stepBatch returns the batch of a step of train.
+func stepBatch(s Shape, step int) Batch {
+	return randomBatch(rand.New(rand.NewPCG(4, uint64(step))), s, 21, 30, 0.2)
 }
 
 // TestSameBits: a training has the same bits for every cut of a batch, every number of blocks and

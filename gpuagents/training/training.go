@@ -13,6 +13,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
@@ -76,6 +77,9 @@ type Options struct {
 	// launches take more than 20 ms; 0: 1 GiB. At least the moments of two sequences are there at a
 	// time.
 	BatchBytes int64
+	// Collective adds the sums of gradients of several devices up, each with a share of the sequences of
+	// a batch. New and Restore are called with its first device. nil: there is one device.
+	Collective device.Collective
 }
 
 // Adam has the arguments of torch.optim.Adam. Each is computed with as the shortest decimal number
@@ -162,6 +166,28 @@ type Batch struct {
 	// otherwise a candidate, and -1 where none is known. They are asked of the units behind the
 	// moment.
 	Items, Targets []int32
+}
+
+// span is sequences of a batch, without the one at to.
+type span struct{ from, to int }
+
+// shares divides the sequences of a batch over n devices: consecutive ones, of about as many moments
+// on each device.
+func (b *Batch) shares(n int) []span {
+	all, moments := make([]span, n), 0
+	for _, length := range b.Lengths {
+		moments += int(length)
+	}
+	at, sequence := 0, 0
+	for rank := range all {
+		all[rank].from = sequence
+		for sequence < b.Sequences && (rank == n-1 || at*n < moments*(rank+1)) {
+			at += int(b.Lengths[sequence])
+			sequence++
+		}
+		all[rank].to = sequence
+	}
+	return all
 }
 
 // Loss is the loss of a batch.
