@@ -2,6 +2,7 @@ package gpujobs
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels/arrayset"
@@ -18,7 +19,7 @@ func (t *task) allreduce(s *gpujob.AllreduceSpec) func() (any, error) {
 		inputs[i] = t.in(fmt.Sprintf("in[%d]", i), &s.In[i])
 	}
 	t.bytes += s.In[0].Size()
-	t.spread = true
+	t.spread = func(device.Properties) int { return math.MaxInt }
 	return func() (any, error) {
 		out, err := t.reduceOn(s, inputs)
 		if err != nil {
@@ -41,7 +42,6 @@ func (t *task) reduceOn(s *gpujob.AllreduceSpec, inputs []*input) (*gpujob.Allre
 	stride := (size + device.RangeAlign - 1) &^ (device.RangeAlign - 1)
 	each := int64((len(inputs) + len(slots) - 1) / len(slots)) // arrays of a device
 	ranks := make([]rank, len(slots))
-	devices := make([]device.Device, len(slots))
 	var c device.Collective
 	defer func() { // work of all ranks may use the memory of each, so it goes after all streams
 		if c != nil {
@@ -58,7 +58,6 @@ func (t *task) reduceOn(s *gpujob.AllreduceSpec, inputs []*input) (*gpujob.Allre
 		if err := t.rank(r, p.Device(), e, stride*each*int64(len(slots))); err != nil {
 			return nil, err
 		}
-		devices[i] = p.Device()
 		own := inputs[min(i*int(each), len(inputs)):min((i+1)*int(each), len(inputs))]
 		for k, in := range own {
 			if err := r.Buffer.Write(stride*(int64(i)*each+int64(k)), in.data); err != nil {
@@ -70,7 +69,7 @@ func (t *task) reduceOn(s *gpujob.AllreduceSpec, inputs []*input) (*gpujob.Allre
 		Sum: gpujob.Array{Type: of.Type, Shape: of.Shape, Data: make([]byte, size)}, Devices: len(ranks),
 	}
 	if len(ranks) > 1 {
-		opened, err := t.h.o.Collective(t.ctx, devices)
+		opened, err := t.h.o.Collective(t.ctx, t.devices())
 		if err != nil {
 			return nil, err
 		}

@@ -68,7 +68,7 @@ type Options struct {
 	// several goroutines.
 	Slot func(ctx context.Context, bytes int64) (Slot, error)
 	// AllSlots chooses a slot on each device that works, at least one, with room for bytes, for
-	// jobs of kind allreduce; nil: they run on one device.
+	// jobs of kinds allreduce and train; nil: they run on one device.
 	AllSlots func(ctx context.Context, bytes int64) ([]Slot, error)
 	// Collective opens a collective of the devices of AllSlots, which the handlers close; nil: jobs
 	// run on one device.

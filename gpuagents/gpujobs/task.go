@@ -40,7 +40,8 @@ type task struct {
 	// refused is why the job cannot run, found before anything is loaded.
 	refused error
 
-	spread bool // the job runs on all devices
+	// spread returns the most devices that the job runs on, by the properties of one; nil: one.
+	spread func(p device.Properties) int
 
 	// slots, slot, began and ran are set when the devices are chosen.
 	slots []Slot
@@ -106,21 +107,37 @@ func (t *task) run(work func() (any, error)) (out any, err error) {
 	return work()
 }
 
-// take takes a slot on one device, or on all for a job that is spread. The caller calls release.
-func (t *task) take() (err error) {
-	if o := &t.h.o; t.spread && o.AllSlots != nil && o.Collective != nil {
-		t.slots, err = o.AllSlots(t.ctx, t.bytes)
-	} else {
-		t.slots = make([]Slot, 1)
-		t.slots[0], err = o.Slot(t.ctx, cmp.Or(t.room, t.bytes))
+// take takes a slot on one device, or on several for a job that is spread. The caller calls release.
+func (t *task) take() error {
+	o, room := &t.h.o, cmp.Or(t.room, t.bytes)
+	one, err := o.Slot(t.ctx, room)
+	t.slots = []Slot{one}
+	if err == nil && t.spread != nil && o.AllSlots != nil && o.Collective != nil {
+		if most := t.spread(one.Device().Properties()); most > 1 {
+			one.Release()
+			t.slots, err = o.AllSlots(t.ctx, room)
+			for ; len(t.slots) > most; t.slots = t.slots[:len(t.slots)-1] {
+				t.slots[len(t.slots)-1].Release()
+			}
+		}
 	}
 	if err != nil {
+		t.slots = nil
 		return jobs.Retry(jobs.Errorf(jobs.CodeDevice, "no device: %v", err))
 	}
 	t.slot = t.slots[0]
 	p := t.slot.Device().Properties()
 	t.ran = gpujob.Ran{Device: p.Name, Model: p.Model}
 	return nil
+}
+
+// devices returns the devices of the slots.
+func (t *task) devices() []device.Device {
+	all := make([]device.Device, len(t.slots))
+	for i, s := range t.slots {
+		all[i] = s.Device()
+	}
+	return all
 }
 
 // load reads the bytes of an input, inline or from the object store. An object must have exactly

@@ -26,6 +26,10 @@ const (
 	progressPause = 500 * time.Millisecond
 	// lastWait bounds the storing of a checkpoint when a job ends early.
 	lastWait = 10 * time.Second
+	// trainShare and trainHostShare are the fewest sequences of a batch that each multiprocessor of a
+	// GPU, and each core, has if several devices train. For fewer a device takes as long: a GPU steps 16
+	// agents in each of 8 warps of a multiprocessor at a time, and a core of the host two.
+	trainShare, trainHostShare = 128, 2
 	// shownEpochs is how many epochs the progress of a job has.
 	shownEpochs = 20
 )
@@ -42,7 +46,19 @@ func (t *task) train(s *gpujob.TrainSpec) func() (any, error) {
 	}
 	t.limit = max(t.h.o.Memory, maxTrainData)
 	t.room = trainBytes(s)
+	t.spread = func(p device.Properties) int {
+		share := trainShare
+		if p.ComputeMajor == 0 {
+			share = trainHostShare
+		}
+		return s.Batch / (share * p.Multiprocessors)
+	}
 	return func() (_ any, err error) {
+		defer func() {
+			if r.collective != nil { // its work uses the memory and the streams of the trainers
+				t.left = append(t.left, r.collective)
+			}
+		}()
 		// A step ends before the training looks whether the job has ended, so the trainer is never
 		// between two states. The watchdog of the device bounds a step.
 		ctx := context.WithoutCancel(t.ctx)
@@ -67,12 +83,13 @@ type trainRun struct {
 	spec                            *gpujob.TrainSpec
 	lengths, inputs, targets, asked *input // asked is nil without items
 
-	data     *trainData
-	trainer  *training.Trainer
-	state    trainState
-	resumed  int64     // steps of the checkpoint that this attempt has begun with
-	stored   time.Time // the last checkpoint
-	reported time.Time // the last progress
+	data       *trainData
+	collective device.Collective // nil: the job has one device
+	trainer    *training.Trainer
+	state      trainState
+	resumed    int64     // steps of the checkpoint that this attempt has begun with
+	stored     time.Time // the last checkpoint
+	reported   time.Time // the last progress
 }
 
 func (r *trainRun) options() training.Options {
@@ -83,6 +100,7 @@ func (r *trainRun) options() training.Options {
 		},
 		Adam: training.Adam{Rate: s.Rate, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, Decay: s.Decay},
 		Clip: s.Clip, Dropout: s.Dropout, Window: s.Window, Seed: s.Seed, BatchBytes: trainBatchBytes,
+		Collective: r.collective,
 	}
 }
 
@@ -103,6 +121,11 @@ func (r *trainRun) begin(ctx context.Context) (err error) {
 	c, err := r.lastCheckpoint(ctx)
 	if err != nil {
 		return err
+	}
+	if len(r.slots) > 1 {
+		if r.collective, err = r.h.o.Collective(r.ctx, r.devices()); err != nil {
+			return err
+		}
 	}
 	dev := r.slot.Device()
 	if c != nil {
@@ -235,8 +258,8 @@ func (r *trainRun) report(batches int) {
 	r.reported = time.Now()
 	all := r.state.Epochs
 	r.progress(gpujob.TrainProgress{
-		Stage: "computing", Step: r.state.Steps, Resumed: r.resumed, Epoch: len(all) + 1, Done: r.state.Done,
-		Batches: batches, Epochs: append([]gpujob.TrainEpoch(nil), all[max(0, len(all)-shownEpochs):]...),
+		Stage: "computing", Step: r.state.Steps, Resumed: r.resumed, Devices: len(r.slots), Epoch: len(all) + 1,
+		Done: r.state.Done, Batches: batches, Epochs: append([]gpujob.TrainEpoch(nil), all[max(0, len(all)-shownEpochs):]...),
 	})
 }
 
@@ -281,7 +304,10 @@ func (r *trainRun) finish(ctx context.Context) (_ any, err error) {
 	}
 	r.left = append(r.left, best)
 	out := &gpujob.TrainOutput{
-		Name: r.model(), Best: r.state.Best, Epochs: r.state.Epochs, Steps: r.state.Steps,
+		Name: r.model(), Best: r.state.Best, Epochs: r.state.Epochs, Steps: r.state.Steps, Devices: len(r.slots),
+	}
+	if r.collective != nil {
+		out.Route = r.collective.Route().Name
 	}
 	if r.spec.HeldOut > 0 {
 		width := r.spec.Predictions()

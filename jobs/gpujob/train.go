@@ -195,6 +195,7 @@ type TrainProgress struct {
 	Stage   string `json:"stage"`             // loading, computing or storing
 	Step    int64  `json:"step,omitempty"`    // steps of the optimizer so far
 	Resumed int64  `json:"resumed,omitempty"` // the step of the checkpoint that this attempt began with
+	Devices int    `json:"devices,omitempty"` // that share each batch
 	Epoch   int    `json:"epoch,omitempty"`   // that runs, from 1
 	Done    int    `json:"done,omitempty"`    // batches of it that are done, of Batches
 	Batches int    `json:"batches,omitempty"`
@@ -217,5 +218,7 @@ type TrainOutput struct {
 	// of these sequences.
 	Predictions *Array  `json:"predictions,omitempty"`
 	HeldOutLoss float64 `json:"held_out_loss,omitempty"`
+	Devices     int     `json:"devices"`         // that have trained in the last attempt
+	Route       string  `json:"route,omitempty"` // nccl or host: between the devices; empty for one
 	Ran
 }

@@ -183,10 +183,14 @@ func (t *training) submit(
 	}
 	j.Tenant, j.Submitted, j.Waited = tenant, time.Now().UTC(), true
 	cmd.PrintErrf("job %s: exoswarm job watch %s shows it, exoswarm job cancel %s ends it\n", id, id, id)
-	out, shown := &gpujob.TrainOutput{}, 0
+	out, shown, devices := &gpujob.TrainOutput{}, 0, 1
 	r, err := execute(cmd, c, j, out, func(data json.RawMessage) {
 		var p gpujob.TrainProgress
 		if json.Unmarshal(data, &p) == nil { // anybody may publish it
+			if p.Devices > 0 && p.Devices != devices {
+				devices = p.Devices
+				cmd.PrintErrf("devices that share each batch: %d\n", devices)
+			}
 			shown = showEpochs(cmd.ErrOrStderr(), p.Epochs, shown)
 		}
 	})
@@ -197,10 +201,13 @@ func (t *training) submit(
 	if err := t.writePredictions(cmd, c, spec, data, out); err != nil {
 		return err
 	}
-	best := out.Epochs[out.Best-1]
+	best, device := out.Epochs[out.Best-1], out.Device
+	if out.Devices > 1 {
+		device = fmt.Sprintf("%s and %d more", device, out.Devices-1)
+	}
 	columns := []string{"MODEL", "EPOCH", "LOSS", "VALIDATION", "DIGEST", "DEVICE", "SECONDS", "JOB"}
 	if err := cli.PrintOne(cmd, columns, r, out.Name, out.Best, fmt.Sprintf("%.4f", best.Loss),
-		fmt.Sprintf("%.4f", best.Validation), out.SHA256, out.Device, fmt.Sprintf("%.1f", out.Seconds),
+		fmt.Sprintf("%.4f", best.Validation), out.SHA256, device, fmt.Sprintf("%.1f", out.Seconds),
 		r.JobID); err != nil {
 		return err
 	}
