@@ -59,6 +59,11 @@ type Device interface {
 	// NewStream opens an ordered queue of work on the device. The caller closes it.
 	NewStream() (Stream, error)
 
+	// NewBackgroundStream is NewStream for launches that nobody waits for, such as a training's. Blocks
+	// of launches of other streams begin before blocks of its launches; a block that runs is not
+	// interrupted. The results are the same.
+	NewBackgroundStream() (Stream, error)
+
 	// NewEvent makes an event that nothing has recorded yet. The caller closes it.
 	NewEvent() (Event, error)
 

@@ -57,6 +57,7 @@ func Run(t *testing.T, open launches.Opener) {
 	t.Run("gemm/product", func(t *testing.T) { testGemm(t, open) })
 	t.Run("gemm/arguments", func(t *testing.T) { testGemmArguments(t, open) })
 	t.Run("stream/order", func(t *testing.T) { testOrder(t, open) })
+	t.Run("stream/background", func(t *testing.T) { testBackground(t, open) })
 	t.Run("stream/context", func(t *testing.T) { testSyncContext(t, open) })
 	t.Run("stream/closed", func(t *testing.T) { testClosedStream(t, open) })
 	t.Run("device/closed", func(t *testing.T) { testClosedDevice(t, open) })

@@ -39,6 +39,45 @@ func testOrder(t *testing.T, open launches.Opener) {
 	launches.Wait(t, s) // an empty stream is done
 }
 
+// testBackground: a background stream does its work in order, beside work of another stream and
+// behind an event of it, and a stream that is opened after its end is one again.
+func testBackground(t *testing.T, open launches.Opener) {
+	const n = 10_000
+	d := launches.Open(t, open)
+	fill := launches.FindKernel(t, d, "fill_u32")
+	g := device.Geometry{Grid: 3, Block: 128}
+	for range 3 {
+		s := launches.NewStream(t, d)
+		behind, err := d.NewBackgroundStream()
+		if err != nil {
+			t.Fatalf("NewBackgroundStream: %v", err)
+		}
+		e := launches.NewEvent(t, d)
+		first, second := launches.Alloc(t, d, 4*n), launches.Alloc(t, d, 4*n)
+		for i := range 50 {
+			launches.Start(t, s, fill, g, device.Ptr(first), device.Uint64(n), device.Uint32(uint32(i)))
+			launches.Start(t, behind, fill, g, device.Ptr(second), device.Uint64(n), device.Uint32(uint32(i)))
+		}
+		if err := errors.Join(s.Record(e), behind.Wait(e)); err != nil {
+			t.Fatal(err)
+		}
+		launches.Start(t, behind, fill, g, device.Ptr(first), device.Uint64(n/2), device.Uint32(50))
+		if err := behind.Close(); err != nil {
+			t.Fatalf("close a background stream: %v", err)
+		}
+		a, b := device.Of[uint32](launches.Download(t, first)), device.Of[uint32](launches.Download(t, second))
+		for i := range a {
+			want := uint32(49)
+			if i < n/2 {
+				want = 50
+			}
+			if a[i] != want || b[i] != 49 {
+				t.Fatalf("word %d is %d and %d, want %d and 49", i, a[i], b[i], want)
+			}
+		}
+	}
+}
+
 // testSyncContext: the end of a context ends a wait and not the work.
 func testSyncContext(t *testing.T, open launches.Opener) {
 	d := launches.Open(t, open)

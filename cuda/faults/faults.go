@@ -129,8 +129,14 @@ func (f *Device) AllocHost(n int64, purpose string) (device.HostBuffer, error) {
 }
 
 // NewStream implements device.Device.
-func (f *Device) NewStream() (device.Stream, error) {
-	s, err := f.Device.NewStream()
+func (f *Device) NewStream() (device.Stream, error) { return f.stream(f.Device.NewStream()) }
+
+// NewBackgroundStream implements device.Device.
+func (f *Device) NewBackgroundStream() (device.Stream, error) {
+	return f.stream(f.Device.NewBackgroundStream())
+}
+
+func (f *Device) stream(s device.Stream, err error) (device.Stream, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -233,7 +233,13 @@ func (d *Device) CompilePTX(name, text string, params ...device.Param) (device.K
 
 // NewStream opens a stream, which is one goroutine. Streams work at the same time, and share the
 // workers of the device. The caller closes it.
-func (d *Device) NewStream() (device.Stream, error) {
+func (d *Device) NewStream() (device.Stream, error) { return d.newStream(false) }
+
+// NewBackgroundStream opens a stream whose launches leave cores to the launches of other streams.
+// The caller closes it.
+func (d *Device) NewBackgroundStream() (device.Stream, error) { return d.newStream(true) }
+
+func (d *Device) newStream(background bool) (device.Stream, error) {
 	if err := d.health("new stream"); err != nil {
 		return nil, err
 	}
@@ -242,7 +248,7 @@ func (d *Device) NewStream() (device.Stream, error) {
 	if d.closed {
 		return nil, fmt.Errorf("new stream on host: %w", device.ErrClosed)
 	}
-	s := newStream(d)
+	s := newStream(d, background)
 	d.handles[s] = "stream"
 	return s, nil
 }

@@ -70,7 +70,9 @@ func (s *stream) Gemm(alpha float32, a, b device.Matrix, beta float32, c device.
 		c: elementsOf(c, mem[2]),
 	}
 	return s.note(s.put("gemm", func() *failure {
-		return s.dev.pool.run(&grid{kernel: "gemm", launch: p, blocks: p.down() * p.across(), threads: 1})
+		return s.dev.pool.run(&grid{
+			kernel: "gemm", launch: p, blocks: p.down() * p.across(), threads: 1, background: s.background,
+		})
 	}, a.Buffer, b.Buffer, c.Buffer))
 }
 

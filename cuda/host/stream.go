@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -18,7 +19,8 @@ const depth = 1024
 // list of handles. The goroutine ends when the queue is closed and empty. Calls are checked before
 // they are queued, so queued work fails only if a kernel panics.
 type stream struct {
-	dev *Device
+	dev        *Device
+	background bool // launches of other streams go first
 
 	mu        sync.Mutex // guards closed, recording and the sending end of queue
 	closed    bool
@@ -41,8 +43,8 @@ type operation struct {
 }
 
 // newStream starts the goroutine of a stream.
-func newStream(d *Device) *stream {
-	s := &stream{dev: d, queue: make(chan operation, depth), done: make(chan struct{})}
+func newStream(d *Device, background bool) *stream {
+	s := &stream{dev: d, background: background, queue: make(chan operation, depth), done: make(chan struct{})}
 	go s.run()
 	return s
 }
@@ -51,6 +53,12 @@ func newStream(d *Device) *stream {
 // device, but still calls the marks, so that nobody waits forever.
 func (s *stream) run() {
 	defer close(s.done)
+	if s.background {
+		// Its long work has a thread of its own, which the system then takes from a core before threads
+		// that have waited.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+	}
 	for op := range s.queue {
 		// On a broken device the steps are left out and the marks are not.
 		if op.step != nil && s.dev.broken.Load() == nil {
@@ -176,7 +184,9 @@ func (s *stream) launch(k device.Kernel, g device.Geometry, args []device.Arg) e
 	work := hk.twin.Bind(*values)
 	clear(*values)
 	return s.put("launch "+hk.name, func() *failure {
-		return s.dev.pool.run(&grid{kernel: hk.name, launch: work, blocks: g.Grid, threads: g.Block})
+		return s.dev.pool.run(&grid{
+			kernel: hk.name, launch: work, blocks: g.Grid, threads: g.Block, background: s.background,
+		})
 	}, used...)
 }
 

@@ -149,7 +149,7 @@ func (r *programRun) begin(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("train_program: %w", err)
 	}
-	if r.stream, err = r.task.stream(dev); err != nil {
+	if r.stream, err = r.opened(dev.NewBackgroundStream()); err != nil {
 		return err
 	}
 	if r.losses, err = r.alloc(4 * int64(r.spec.Steps)); err != nil {

@@ -239,8 +239,10 @@ func (t *task) storeMap(all map[string]gpujob.Array) error {
 }
 
 // stream opens a stream on d. The task closes it, before the buffers that are allocated after it.
-func (t *task) stream(d device.Device) (device.Stream, error) {
-	s, err := d.NewStream()
+func (t *task) stream(d device.Device) (device.Stream, error) { return t.opened(d.NewStream()) }
+
+// opened is stream for a stream that was just opened.
+func (t *task) opened(s device.Stream, err error) (device.Stream, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a stream: %w", err)
 	}

@@ -60,7 +60,7 @@ func openMemory(dev device.Device, o *Options) (m *memory, err error) {
 			return m, fmt.Errorf("kernel %s: %w", name, err)
 		}
 	}
-	if m.stream, err = dev.NewStream(); err != nil {
+	if m.stream, err = dev.NewBackgroundStream(); err != nil {
 		return m, fmt.Errorf("open a stream: %w", err)
 	}
 	moment, sequence := o.roomBytes()

@@ -156,6 +156,9 @@ func (d *Device) NewStream() (device.Stream, error) {
 	return &stream{s, d}, nil
 }
 
+// NewBackgroundStream is NewStream: a launch is one call.
+func (d *Device) NewBackgroundStream() (device.Stream, error) { return d.NewStream() }
+
 // stream runs kernels at once, behind the other work of the stream.
 type stream struct {
 	device.Stream

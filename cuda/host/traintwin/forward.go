@@ -42,6 +42,7 @@ func pairs(b *twins.Block, agents uint32, lengths []uint32, f func(first, count,
 // forward is the twin of forward.cu.
 func forward(b *twins.Block, a *trainset.ForwardBound, class int) {
 	net := newNet(a.Table, class)
+	defer net.release()
 	x := inputs{class, a.Rows, a.Numbers, a.Embedded != 0}
 	values := newBytes(2 * class)
 	var next [2][kernels.AgentMostHidden]float32
@@ -106,6 +107,7 @@ func back(b *twins.Block, a *trainset.BackBound, class int) {
 		values: newBytes(2 * class), grads: newBytes(3 * class),
 		maxima: make([]uint32, (a.Moments+trainset.Run-1)/trainset.Run),
 	}
+	defer w.net.release()
 	w.unit = power(-w.w - 6)
 	pairs(b, a.Agents, a.Lengths, func(first, count, moments int) {
 		for i := range count {

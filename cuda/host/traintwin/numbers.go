@@ -4,6 +4,8 @@ package traintwin
 
 import (
 	"math"
+	"slices"
+	"sync"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
@@ -59,11 +61,31 @@ func (b *bytes) put(agent, at int, number int32) {
 	b.low[at] += low << 32
 }
 
+// spare has memory of blocks that have ended. New memory for each block would have the collector run
+// several times a second, and stop all goroutines twice each time.
+var spare sync.Pool
+
+// words are numbers in memory of spare, to which release returns them.
+type words struct{ of []int64 }
+
+// borrow returns n words of any value.
+func borrow(n int) *words {
+	w, ok := spare.Get().(*words)
+	if !ok {
+		w = &words{}
+	}
+	w.of = slices.Grow(w.of[:0], n)[:n]
+	return w
+}
+
+func (w *words) release() { spare.Put(w) }
+
 // weights are the numbers of rows of weights, whole and their high bytes.
 type weights struct{ number, high []int64 }
 
-func newWeights(numbers []int16) weights {
-	w := weights{make([]int64, len(numbers)), make([]int64, len(numbers))}
+// newWeights makes weights in twice as many words.
+func newWeights(numbers []int16, words []int64) weights {
+	w := weights{words[:len(numbers)], words[len(numbers):]}
 	for i, v := range numbers {
 		w.number[i] = int64(v)
 		w.high[i], _ = parts(int32(v))
@@ -91,19 +113,25 @@ type net struct {
 	logistic fmath.Logistic
 	bias     []int32
 	gates    weights // [3][P][2P]: of a unit the weights of units, then of inputs
+	words    *words  // memory of gates
 }
 
+// newNet returns a net, which the caller releases.
 func newNet(table []uint32, class int) *net {
 	c := &net{class: class}
 	for i := range c.logistic {
 		c.logistic[i] = math.Float32frombits(table[kernels.AgentTableLogistic+i])
 	}
 	c.bias = device.Of[int32](device.Bytes(table[kernels.AgentTableBias:][:4*class]))
-	c.gates = newWeights(device.Of[int16](
+	numbers := device.Of[int16](
 		device.Bytes(table[kernels.AgentTableWeights(class):kernels.AgentTableReadout(class)]),
-	))
+	)
+	c.words = borrow(2 * len(numbers))
+	c.gates = newWeights(numbers, c.words.of)
 	return c
 }
+
+func (c *net) release() { c.words.release() }
 
 // gate are the gates of a unit of an agent; m is the units' part of n before the logistic function.
 type gate struct{ r, z, n, m float32 }

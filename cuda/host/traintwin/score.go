@@ -68,7 +68,10 @@ func score(b *twins.Block, a *trainset.ScoreBound, class int) {
 	}
 	w.unit = power(-w.readout.scale - 6)
 	if a.Train != 0 && a.ReadoutRows <= mostLocalRows {
-		w.sums = make([]uint64, len(a.Sums))
+		sums := borrow(len(a.Sums))
+		defer sums.release()
+		clear(sums.of)
+		w.sums = device.Of[uint64](device.Bytes(sums.of))
 	}
 	for at := from; at < to; at++ {
 		w.target(int(at), uint32(at%uint64(a.Agents)), uint32(at/uint64(a.Agents)))

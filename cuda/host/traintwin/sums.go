@@ -39,9 +39,11 @@ func outer(b *twins.Block, a *trainset.OuterBound, class int) {
 	if from == to {
 		return
 	}
+	sums := borrow(trainset.GateWeights(class))
+	defer sums.release()
 	w := &outerWork{
 		a: a, class: class, inputs: inputs{class, a.Rows, a.Numbers, a.Embedded != 0},
-		sums: make([]int64, trainset.GateWeights(class)), before: make([]int64, class), x: make([]int64, class),
+		sums: sums.of, before: make([]int64, class), x: make([]int64, class),
 	}
 	for i := from; i < to; i++ {
 		run, first := uint32(i/chunks), uint32(i%chunks)*outerAgents
@@ -110,6 +112,7 @@ func embed(b *twins.Block, a *trainset.EmbedBound, class int) {
 		return
 	}
 	net, w := newNet(a.Table, class), int(int32(a.Control[trainset.ControlGateScale]))
+	defer net.release()
 	cut := uint64(0)
 	sums := make([]two, class)
 	for i := from; i < to; i++ {
