@@ -72,7 +72,7 @@ type Device struct {
 	buffers map[*buffer]struct{}
 	pinned  map[*hostBuffer]struct{}
 	handles map[io.Closer]string  // streams, events and graphs, each with its kind
-	idle    []C.CUstream          // streams that were closed, for the next NewStream
+	idle    [2][]C.CUstream       // streams that were closed, by rank, for the next stream
 	stuck   map[*stream]time.Time // streams whose work the watchdog has reported, and since when they were waited for
 }
 

@@ -71,7 +71,7 @@ func TestFakeDriver(t *testing.T) {
 	case sanitized:
 		run("TestConformancePTX|TestFakeFault|TestMemoryLog", 3)
 	default:
-		run("TestConformance|TestConformancePTX|TestCycles|TestFakeFault|TestMemoryLog", 5)
+		run("TestConformance|TestConformancePTX|TestCycles|TestFakeFault|TestMemoryLog|TestPriority", 6)
 	}
 	run("TestFakeSensors|TestCounters", 2, "EXOSWARM_LIBNVML="+filepath.Join(dir, "libfakenvml.so"))
 	run("TestFakeFault", 1, "FAKE_POISON=1")

@@ -32,14 +32,28 @@ const (
 	// glance is how long a wait stays in C at a time, and so how late it may see that its context
 	// is over.
 	glance = 5 * time.Millisecond
-	// maxIdleStreams is how many closed streams a device keeps for the next NewStream, which else
+	// maxIdleStreams is how many closed streams of a rank a device keeps for the next one, which else
 	// takes a call of tens of microseconds.
 	maxIdleStreams = 64
 )
 
+// rank is which of two streams goes first: blocks of launches that wait for a multiprocessor begin in
+// the order of the ranks of their streams.
+type rank int
+
+const (
+	ahead  rank = iota
+	behind      // of background streams
+)
+
+// priority is the number of a rank for the driver, which brings a number that a GPU does not have
+// within its range. 0 is the last and the default.
+func (r rank) priority() int { return int(r) - 1 }
+
 // stream is a CUDA stream that does not wait for the default stream.
 type stream struct {
-	dev *Device
+	dev  *Device
+	rank rank
 
 	mu        sync.Mutex // held during a call, so that Close waits for it
 	raw       C.CUstream
@@ -51,29 +65,34 @@ type stream struct {
 }
 
 // NewStream opens a stream, or takes one that was closed before.
-func (d *Device) NewStream() (device.Stream, error) {
+func (d *Device) NewStream() (device.Stream, error) { return d.newStream(ahead) }
+
+// NewBackgroundStream is NewStream with the lower priority of two.
+func (d *Device) NewBackgroundStream() (device.Stream, error) { return d.newStream(behind) }
+
+func (d *Device) newStream(of rank) (device.Stream, error) {
 	if err := d.acquire("new stream"); err != nil {
 		return nil, err
 	}
 	defer d.life.RUnlock()
-	s := &stream{dev: d}
+	s := &stream{dev: d, rank: of}
 	d.mu.Lock()
-	if n := len(d.idle); n > 0 {
-		s.raw = d.idle[n-1]
-		d.idle = d.idle[:n-1]
+	if idle := &d.idle[of]; len(*idle) > 0 {
+		n := len(*idle)
+		s.raw, *idle = (*idle)[n-1], (*idle)[:n-1]
 		d.handles[s] = "stream"
 		d.mu.Unlock()
 		return s, nil
 	}
 	d.mu.Unlock()
 	err := d.enter(func() error {
-		made, err := cu.MakeStream(cu.NonBlocking)
+		made, err := cu.MakeStreamWithPriority(of.priority(), cu.NonBlocking)
 		if err == nil {
 			s.raw = C.CUstream(unsafe.Pointer(made.C()))
 		}
 		return err
 	})
-	if err := d.failCu(err, "cuStreamCreate"); err != nil {
+	if err := d.failCu(err, "cuStreamCreateWithPriority"); err != nil {
 		return nil, err
 	}
 	d.mu.Lock()
@@ -327,9 +346,10 @@ func (s *stream) Close() error {
 		s.work = block{}
 	}
 	d.mu.Lock()
-	keep := len(d.idle) < maxIdleStreams
+	idle := &d.idle[s.rank]
+	keep := len(*idle) < maxIdleStreams
 	if keep {
-		d.idle = append(d.idle, s.raw)
+		*idle = append(*idle, s.raw)
 	}
 	d.mu.Unlock()
 	if keep {

@@ -25,7 +25,7 @@ struct context {
     struct { ptr at; size_t n; } *blocks; // [MAX]
     size_t used;
 };
-struct stream { struct context *ctx; struct graph *capture; };
+struct stream { struct context *ctx; struct graph *capture; int priority; };
 struct event { struct context *ctx; int recorded; int64_t ns; };
 struct op { int kind; ptr dst, src; size_t n; unsigned char v; struct function *f; uint64_t args[16]; };
 struct graph { struct context *ctx; int n; struct op ops[256]; };
@@ -238,6 +238,21 @@ result cuStreamCreate(struct stream **out, unsigned flags)
     *out = calloc(1, sizeof **out);
     (*out)->ctx = c;
     c->streams++;
+    return leave(OK);
+}
+
+result cuStreamCreateWithPriority(struct stream **out, unsigned flags, int priority)
+{
+    result r = cuStreamCreate(out, flags);
+    if (r == OK)
+        (*out)->priority = priority < -5 ? -5 : priority > 0 ? 0 : priority; // as a GPU of five priorities
+    return r;
+}
+
+result cuStreamGetPriority(struct stream *s, int *priority)
+{
+    ENTER STREAM(s)
+    *priority = s->priority;
     return leave(OK);
 }
 
