@@ -32,11 +32,11 @@ func (f *FeatureExtractor) parts(ctx context.Context, b *Batch, of span, states 
 					return err
 				}
 			}
-			fit, err := f.pace.next()
+			most, err := f.pace.sequences(moments)
 			if err != nil {
 				return err
 			}
-			p := part{first, min(max(2, int(fit)/moments), of.to-first), start, moments}
+			p := part{first, min(most, of.to-first), start, moments}
 			if err := f.load(b, p, states); err != nil {
 				return err
 			}

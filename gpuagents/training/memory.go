@@ -131,7 +131,7 @@ func (m *memory) launch(what string, g device.Geometry, args interface {
 	if err := m.stream.Launch(m.kernels[what], g, m.args...); err != nil {
 		return fmt.Errorf("launch %s: %w", what, err)
 	}
-	return nil
+	return m.pace.mark(m.stream)
 }
 
 // warps is the shape of a launch in which 16 agents are a warp. Few agents have a block for each

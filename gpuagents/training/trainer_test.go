@@ -91,40 +91,55 @@ func TestSameBits(t *testing.T) {
 	}
 }
 
-// TestPace: parts become smaller where they take long and larger where they do not, and stay within
-// their bounds.
+// TestPace: parts become smaller where a launch takes long and larger where none does, and stay
+// within their bounds.
 func TestPace(t *testing.T) {
 	for _, c := range []struct {
 		moments, timed int64
 		took           time.Duration
 		want           int64
 	}{
-		{1000, 1000, partTime, 1000},
-		{1000, 1000, partTime * 5 / 4, 800},
-		{1000, 1000, partTime * 10, 500},
-		{1000, 1000, partTime * 4 / 5, 1250},
+		{1000, 1000, launchTime, 1000},
+		{1000, 1000, launchTime * 5 / 4, 800},
+		{1000, 1000, launchTime * 10, 500},
+		{1000, 1000, launchTime * 4 / 5, 1250},
 		{1000, 1000, 0, 2000},
-		{1000, 1000, partTime / 100, 2000},
-		{4000, 4000, partTime / 100, 5000}, // the most
-		{1000, 300, partTime / 2, 1000},    // a small part does not say what a large one takes
-		{1000, 300, partTime * 2, 500},
-		{1, 2, partTime * 1000, 1}, // two sequences are the least
+		{1000, 1000, launchTime / 100, 2000},
+		{4000, 4000, launchTime / 100, 5000}, // the most
+		{1000, 300, launchTime / 2, 1000},    // a small part does not say what a large one takes
+		{1000, 300, launchTime * 2, 500},
+		{1, 2, launchTime * 1000, 1}, // two sequences are the least
 	} {
 		p := pace{moments: c.moments, timed: c.timed, most: 5000}
 		if got := p.after(c.took); got != c.want {
-			t.Errorf("parts of %d moments, one of %d in %v: %d behind it, want %d", c.moments, c.timed, c.took,
-				got, c.want)
+			t.Errorf("parts of %d moments, one whose launch of %d took %v: %d behind it, want %d", c.moments, c.timed,
+				c.took, got, c.want)
+		}
+	}
+	for _, c := range []struct {
+		moments, most, least int64
+		window, want         int
+	}{
+		{1000, 5000, 4, 100, 10},
+		{1000, 5000, 4, 300, 4}, // a launch takes no longer for as many as there are cores
+		{1000, 500, 4, 100, 5},  // of the memory
+		{1000, 5000, 4, 3000, 2},
+		{1, 100, 1, 100, 2},
+	} {
+		p := pace{moments: c.moments, most: c.most, least: c.least}
+		if got, err := p.sequences(c.window); got != c.want || err != nil {
+			t.Errorf("%+v: %d sequences, %v", c, got, err)
 		}
 	}
 	tr := openTrainer(t, Options{Shape: Shape{Hidden: 8, Inputs: 3, Candidates: 2}, Window: 30}, nil)
 	p := &tr.FeatureExtractor.pace
 	p.moments = 100
 	train(t, tr, 0, 1)
-	if p.timed == 0 {
-		t.Error("the last part of a step is not timed")
+	if p.timed == 0 || p.launches != 4 {
+		t.Errorf("the last part of a step: %d moments and %d launches are timed, want 4", p.timed, p.launches)
 	}
-	if got, err := p.next(); err != nil || got < 1 || got > p.most || p.timed != 0 {
-		t.Errorf("behind a step: %d, %v, want 1 to %d", got, err, p.most)
+	if got, err := p.sequences(30); err != nil || got < 1 || p.timed != 0 || p.moments > p.most {
+		t.Errorf("behind a step: %d, %v", got, err)
 	}
 }
 

@@ -73,8 +73,8 @@ type Options struct {
 	Window int
 	// Seed draws weights and dropout.
 	Seed uint64
-	// BatchBytes is the most device memory for moments: batches of more are cut, as are batches whose
-	// launches take more than 20 ms; 0: 1 GiB. At least the moments of two sequences are there at a
+	// BatchBytes is the most device memory for moments: batches of more are cut, as are batches with
+	// launches of more than about 5 ms; 0: 1 GiB. At least the moments of two sequences are there at a
 	// time.
 	BatchBytes int64
 	// Collective adds the sums of gradients of several devices up, each with a share of the sequences of

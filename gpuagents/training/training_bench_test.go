@@ -149,11 +149,9 @@ func BenchmarkLaunches(b *testing.B) {
 			slices.Sort(steps)
 			b.ReportMetric(steps[len(steps)/2].Seconds()*1e3, "step-ms")
 			m, t := tr.Model, newTimer(b, d, tr.Model.memory)
-			fit, err := m.pace.next()
-			testkit.NoError(b, "next", err)
-			for name, p := range map[string]part{
-				"whole-ms": {0, 64, 0, 200}, "part-ms": {0, min(max(2, int(fit)/200), 64), 0, 200},
-			} {
+			fit, err := m.pace.sequences(200)
+			testkit.NoError(b, "sequences", err)
+			for name, p := range map[string]part{"whole-ms": {0, 64, 0, 200}, "part-ms": {0, min(fit, 64), 0, 200}} {
 				longest := 0.0
 				for _, launch := range []func() error{
 					func() error { return m.forward(p) },
@@ -169,7 +167,7 @@ func BenchmarkLaunches(b *testing.B) {
 				}
 				b.ReportMetric(longest*1e3, name)
 			}
-			b.ReportMetric(float64(fit), "moments")
+			b.ReportMetric(float64(fit), "sequences")
 		})
 	}
 }
