@@ -145,17 +145,19 @@ func (t *Trainer) TrainStep(ctx context.Context, b Batch) (Loss, error) {
 	return loss, nil
 }
 
-// gradients adds up the gradients of a batch. All devices then have their sums and the largest
-// gradients of all.
+// gradients adds up the gradients of a batch, which all devices then have.
 func (t *Trainer) gradients(ctx context.Context, b *Batch) error {
-	several, shares := len(t.all) > 1, b.shares(len(t.all))
-	err := t.each(func(rank int, p *Pipeline) error {
-		if err := p.gradients(ctx, b, shares[rank], t.steps); err != nil || !several {
-			return err
-		}
-		return p.readMaxima(ctx)
-	})
-	if err != nil || !several {
+	shares := b.shares(len(t.all))
+	err := t.each(func(rank int, p *Pipeline) error { return p.gradients(ctx, b, shares[rank], t.steps) })
+	if err != nil || len(t.all) == 1 {
+		return err
+	}
+	return t.exchange(ctx, b.Moments)
+}
+
+// exchange gives all devices the sums and the largest gradients of all, of a batch of some moments.
+func (t *Trainer) exchange(ctx context.Context, moments int) error {
+	if err := t.each(func(_ int, p *Pipeline) error { return p.readMaxima(ctx) }); err != nil {
 		return err
 	}
 	places := make([]device.Place, len(t.all))
@@ -171,7 +173,7 @@ func (t *Trainer) gradients(ctx context.Context, b *Batch) error {
 		}
 		places[rank] = device.Place{Stream: p.Model.stream, Buffer: p.Model.sums}
 	}
-	return t.o.Collective.Sum(ctx, device.KindUint64, t.Model.sumBytes(b.Moments)/8, places)
+	return t.o.Collective.Sum(ctx, device.KindUint64, t.Model.sumBytes(moments)/8, places)
 }
 
 // read waits for a step and returns its loss.

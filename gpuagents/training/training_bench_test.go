@@ -172,6 +172,49 @@ func BenchmarkLaunches(b *testing.B) {
 	}
 }
 
+// BenchmarkDevices: a step of batches of windows of 200 moments on one device and several: the devices
+// of -device, or up to three host devices. exchange-ms is the part of the collective.
+func BenchmarkDevices(b *testing.B) {
+	names := strings.Split(*opentest.Name, ",")
+	batches := []int{64, 4096, 65_536}
+	if names[0] == "host" {
+		names, batches = []string{"host", "host", "host"}, []int{64, 512}
+	}
+	for _, batch := range batches {
+		for n := 1; n <= len(names); n++ {
+			b.Run(fmt.Sprintf("batch=%d/devices=%d", batch, n), func(b *testing.B) {
+				dev, o := spread(b, n, tracing)
+				tr, err := New(b.Context(), dev, o, nil)
+				testkit.NoError(b, "New", err)
+				testkit.Close(b, tr)
+				data := randomBatch(rand.New(rand.NewPCG(1, 3)), o.Shape, batch, 200, 0)
+				step := func() time.Duration {
+					began := time.Now()
+					_, err := tr.TrainStep(b.Context(), data)
+					testkit.NoError(b, "TrainStep", err)
+					return time.Since(began)
+				}
+				for range 10 { // parts find their sizes
+					step()
+				}
+				var steps, exchanges []time.Duration
+				for range max(3, b.N) {
+					steps = append(steps, step())
+					began := time.Now()
+					if n > 1 {
+						testkit.NoError(b, "exchange", tr.exchange(b.Context(), data.Moments))
+					}
+					exchanges = append(exchanges, time.Since(began))
+				}
+				slices.Sort(steps)
+				slices.Sort(exchanges)
+				b.ReportMetric(steps[len(steps)/2].Seconds()*1e3, "step-ms")
+				b.ReportMetric(exchanges[len(exchanges)/2].Seconds()*1e3, "exchange-ms")
+			})
+		}
+	}
+}
+
 // BenchmarkAdam: Adam alone. copy-% is its rate as a share of the rate of a copy, of 28 bytes for
 // each weight.
 func BenchmarkAdam(b *testing.B) {
