@@ -102,7 +102,8 @@ func (r *programRun) run() (_ any, err error) {
 			if errors.Is(cause, jobs.ErrFinish) && r.state.step > 0 {
 				break
 			}
-			return nil, r.ended(ctx, cause)
+			r.keepLast(ctx, r.checkpoint)
+			return nil, cause
 		}
 		began, n := time.Now(), min(pause, r.spec.Steps-r.state.step)
 		if err := r.steps(ctx, n); err != nil {
@@ -127,16 +128,6 @@ func (r *programRun) run() (_ any, err error) {
 		return nil, err
 	}
 	return r.finish()
-}
-
-// ended keeps a checkpoint of this moment for another attempt, and returns the error.
-func (r *programRun) ended(ctx context.Context, err error) error {
-	last, cancel := context.WithTimeout(ctx, lastWait)
-	defer cancel()
-	if serr := r.checkpoint(last); serr != nil {
-		jobs.Logger(r.ctx).Warn("no checkpoint of the last steps", "error", serr)
-	}
-	return err
 }
 
 // begin makes the program and the buffers, with the last checkpoint or the first weights.

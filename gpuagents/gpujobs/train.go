@@ -273,11 +273,7 @@ func (r *trainRun) ended(ctx context.Context, err error) error {
 	if r.ctx.Err() == nil {
 		return r.classed(err)
 	}
-	last, cancel := context.WithTimeout(ctx, lastWait)
-	defer cancel()
-	if serr := r.checkpoint(last); serr != nil {
-		jobs.Logger(r.ctx).Warn("no checkpoint of the last steps", "error", serr)
-	}
+	r.keepLast(ctx, r.checkpoint)
 	return err
 }
 

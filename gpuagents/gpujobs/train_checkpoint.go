@@ -146,6 +146,15 @@ func (t *task) storeCheckpoint(ctx context.Context, b []byte) error {
 	return nil
 }
 
+// keepLast stores a checkpoint of this moment for another attempt, when a job ends early.
+func (t *task) keepLast(ctx context.Context, store func(context.Context) error) {
+	last, cancel := context.WithTimeout(ctx, lastWait)
+	defer cancel()
+	if err := store(last); err != nil {
+		jobs.Logger(t.ctx).Warn("no checkpoint of the last steps", "error", err)
+	}
+}
+
 // findCheckpoint decodes the checkpoint from which an attempt goes on, and reports whether there is
 // one. A checkpoint of an earlier attempt that does not fit is left out, and the log says so. One of
 // the job from, that the specification names, must fit; empty: it names none. decode takes bytes of

@@ -129,7 +129,7 @@ func (r *trainRun) evaluate(ctx context.Context, of *training.Trainer, sequences
 		place[i] = at
 		at += width * int(r.data.all.Lengths[i])
 	}
-	for _, windows := range r.data.whole(sequences) {
+	for _, windows := range r.data.all.Whole(sequences, evaluated, evaluatedMoments) {
 		if cause := context.Cause(r.ctx); cause != nil {
 			return sum, cause
 		}
@@ -153,17 +153,6 @@ func (r *trainRun) evaluate(ctx context.Context, of *training.Trainer, sequences
 		}
 	}
 	return sum, nil
-}
-
-// whole returns whole sequences in batches, the longest first, so that few moments are behind an
-// end.
-func (d *trainData) whole(sequences []int) (all [][]training.Window) {
-	windows := slices.Concat(d.all.Whole(sequences, 1)...)
-	for len(windows) > 0 {
-		n := min(max(evaluatedMoments/windows[0].Moments, 1), evaluated, len(windows))
-		all, windows = append(all, windows[:n]), windows[n:]
-	}
-	return all
 }
 
 // tensors returns weights as the tensors of a model.

@@ -56,11 +56,17 @@ func byLength(windows []Window) {
 	slices.SortStableFunc(windows, func(a, b Window) int { return cmp.Compare(b.Moments, a.Moments) })
 }
 
-// Whole returns whole sequences in batches for Evaluate, the longest first.
-func (s *Sequences) Whole(sequences []int, batch int) [][]Window {
+// Whole returns whole sequences in batches for Evaluate, the longest first, so that few moments are
+// behind an end. A batch has at most this number of sequences, and of moments with the ones behind an
+// end, but one sequence at least.
+func (s *Sequences) Whole(sequences []int, batch, moments int) (all [][]Window) {
 	windows := s.Windows(sequences, math.MaxInt32)
 	byLength(windows)
-	return slices.Collect(slices.Chunk(windows, batch))
+	for len(windows) > 0 {
+		n := min(max(moments/windows[0].Moments, 1), batch, len(windows))
+		all, windows = append(all, windows[:n]), windows[n:]
+	}
+	return all
 }
 
 // draws are random numbers of an epoch.
@@ -98,28 +104,7 @@ func NewBatcher(shape Shape, data *Sequences) (*Batcher, error) {
 		b.offsets = append(b.offsets, moments)
 		moments += int(length)
 	}
-	inputs, numbers, items := moments*shape.Inputs, 0, 0
-	if shape.Rows > 0 {
-		inputs, numbers = 0, moments
-	}
-	if shape.Items > 0 {
-		items = moments
-	}
-	for _, part := range []struct {
-		name       string
-		have, want int
-	}{
-		{"inputs", len(data.Inputs), inputs},
-		{"numbers", len(data.Numbers), numbers},
-		{"items", len(data.Items), items},
-		{"targets", len(data.Targets), moments},
-	} {
-		if part.have != part.want {
-			return nil, fmt.Errorf("%w: %d moments have %d %s, want %d", ErrInvalid, moments, part.have, part.name,
-				part.want)
-		}
-	}
-	return b, nil
+	return b, shape.arrays(moments, data.Inputs, data.Numbers, data.Items, data.Targets)
 }
 
 // Batch returns the batch of some windows. It is valid until the next call.

@@ -447,7 +447,7 @@ func TestPack(t *testing.T) {
 			t.Errorf("the order of seed %d and epoch %d is the one of another", other[0], other[1])
 		}
 	}
-	for name, of := range map[string][][]Window{"shuffled": batches, "whole": d.Whole(all, 8)} {
+	for name, of := range map[string][][]Window{"shuffled": batches, "whole": d.Whole(all, 8, math.MaxInt)} {
 		seen := make([]int, len(d.Targets))
 		for _, windows := range of {
 			batch := b.Batch(windows)

@@ -198,6 +198,32 @@ type Loss struct {
 	Norm      float32 // of the gradient of the mean loss, before it was clipped
 }
 
+// arrays returns an ErrInvalid unless the arrays have the elements of some moments.
+func (s Shape) arrays(moments int, inputs []float32, numbers, items, targets []int32) error {
+	features, rows, asked := moments*s.Inputs, 0, 0
+	if s.Rows > 0 {
+		features, rows = 0, moments
+	}
+	if s.Items > 0 {
+		asked = moments
+	}
+	for _, part := range []struct {
+		name       string
+		have, want int
+	}{
+		{"inputs", len(inputs), features},
+		{"numbers", len(numbers), rows},
+		{"items", len(items), asked},
+		{"targets", len(targets), moments},
+	} {
+		if part.have != part.want {
+			return fmt.Errorf("%w: data of %d moments has %d %s, want %d", ErrInvalid, moments, part.have,
+				part.name, part.want)
+		}
+	}
+	return nil
+}
+
 // check returns an ErrInvalid that names the first wrong element, and the number of targets.
 func (s Shape) check(b *Batch, window int) (targets int64, err error) {
 	N, T := b.Sequences, b.Moments
@@ -205,27 +231,11 @@ func (s Shape) check(b *Batch, window int) (targets int64, err error) {
 		return 0, fmt.Errorf("%w: a batch of %d sequences and %d moments: use 1 sequence and more, and 1 to %d moments",
 			ErrInvalid, N, T, window)
 	}
-	features, numbers, items := N*T*s.Inputs, 0, 0
-	if s.Rows > 0 {
-		features, numbers = 0, N*T
+	if len(b.Lengths) != N {
+		return 0, fmt.Errorf("%w: a batch of %d sequences has %d lengths, want %d", ErrInvalid, N, len(b.Lengths), N)
 	}
-	if s.Items > 0 {
-		items = N * T
-	}
-	for _, part := range []struct {
-		name       string
-		have, want int
-	}{
-		{"lengths", len(b.Lengths), N},
-		{"inputs", len(b.Inputs), features},
-		{"numbers", len(b.Numbers), numbers},
-		{"items", len(b.Items), items},
-		{"targets", len(b.Targets), N * T},
-	} {
-		if part.have != part.want {
-			return 0, fmt.Errorf("%w: a batch of %d sequences and %d moments has %d %s, want %d", ErrInvalid, N, T,
-				part.have, part.name, part.want)
-		}
+	if err := s.arrays(N*T, b.Inputs, b.Numbers, b.Items, b.Targets); err != nil {
+		return 0, err
 	}
 	largest := int32(1) // of targets
 	if s.Items == 0 {

@@ -336,7 +336,7 @@ func judge(b *testing.B, tr *Trainer, batcher *Batcher, data *Sequences, student
 		right bool
 	}
 	var all []answer
-	for _, windows := range data.Whole(students, 512) {
+	for _, windows := range data.Whole(students, 512, math.MaxInt) {
 		batch := batcher.Batch(windows)
 		predictions := make([]float32, len(batch.Targets))
 		_, err := tr.Evaluate(b.Context(), batch, nil, predictions)

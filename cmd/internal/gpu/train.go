@@ -183,32 +183,25 @@ func (t *training) submit(
 	}
 	j.Tenant, j.Submitted, j.Waited = tenant, time.Now().UTC(), true
 	cmd.PrintErrf("job %s: exoswarm job watch %s shows it, exoswarm job cancel %s ends it\n", id, id, id)
-	out, shown, devices := &gpujob.TrainOutput{}, 0, 1
+	out, shown := &gpujob.TrainOutput{}, trainingShown{devices: 1}
 	r, err := execute(cmd, c, j, out, func(data json.RawMessage) {
 		var p gpujob.TrainProgress
 		if json.Unmarshal(data, &p) == nil { // anybody may publish it
-			if p.Devices > 0 && p.Devices != devices {
-				devices = p.Devices
-				cmd.PrintErrf("devices that share each batch: %d\n", devices)
-			}
-			shown = showEpochs(cmd.ErrOrStderr(), p.Epochs, shown)
+			shown.show(cmd.ErrOrStderr(), p.Devices, p.Epochs)
 		}
 	})
 	if err != nil {
 		return err
 	}
-	showEpochs(cmd.ErrOrStderr(), out.Epochs, shown)
+	shown.show(cmd.ErrOrStderr(), out.Devices, out.Epochs)
 	if err := t.writePredictions(cmd, c, spec, data, out); err != nil {
 		return err
 	}
-	best, device := out.Epochs[out.Best-1], out.Device
-	if out.Devices > 1 {
-		device = fmt.Sprintf("%s and %d more", device, out.Devices-1)
-	}
-	columns := []string{"MODEL", "EPOCH", "LOSS", "VALIDATION", "DIGEST", "DEVICE", "SECONDS", "JOB"}
+	best := out.Epochs[out.Best-1]
+	columns := []string{"MODEL", "EPOCH", "LOSS", "VALIDATION", "DIGEST", "DEVICE", "DEVICES", "SECONDS", "JOB"}
 	if err := cli.PrintOne(cmd, columns, r, out.Name, out.Best, fmt.Sprintf("%.4f", best.Loss),
-		fmt.Sprintf("%.4f", best.Validation), out.SHA256, device, fmt.Sprintf("%.1f", out.Seconds),
-		r.JobID); err != nil {
+		fmt.Sprintf("%.4f", best.Validation), out.SHA256, out.Device, out.Devices,
+		fmt.Sprintf("%.1f", out.Seconds), r.JobID); err != nil {
 		return err
 	}
 	if out.Predictions != nil {
@@ -219,17 +212,23 @@ func (t *training) submit(
 	return nil
 }
 
-// showEpochs prints a line for each epoch behind the one that was shown last, and returns the last
-// one.
-func showEpochs(w io.Writer, all []gpujob.TrainEpoch, shown int) int {
+// trainingShown is what has been shown of a training.
+type trainingShown struct{ epoch, devices int }
+
+// show prints a line for each epoch behind the last one that was shown, and for another number of
+// devices.
+func (s *trainingShown) show(w io.Writer, devices int, all []gpujob.TrainEpoch) {
+	if devices > 0 && devices != s.devices {
+		s.devices = devices
+		fmt.Fprintf(w, "devices that share each batch: %d\n", devices)
+	}
 	for _, e := range all {
-		if e.Epoch <= shown {
+		if e.Epoch <= s.epoch {
 			continue
 		}
-		shown = e.Epoch
+		s.epoch = e.Epoch
 		fmt.Fprintf(w, "epoch %d: loss %.4f, validation %.4f\n", e.Epoch, e.Loss, e.Validation)
 	}
-	return shown
 }
 
 // largeInput is the most bytes of arrays inside a specification.

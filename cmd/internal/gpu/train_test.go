@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
+	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
 
 const events = `name: turns
@@ -99,6 +100,23 @@ func TestTrain(t *testing.T) {
 	largeInput = 100 // the arrays are objects of the job
 	if _, stderr, err := runTrain(t, url, "-f", spec, "--input", in, "--out", "large"); err != nil {
 		t.Errorf("train with objects: %s, error %v", stderr, err)
+	}
+}
+
+// TestTrainingShown: each epoch and each change of the devices has one line.
+func TestTrainingShown(t *testing.T) {
+	var out strings.Builder
+	epochs := []gpujob.TrainEpoch{{Epoch: 1, Loss: 0.5, Validation: 0.25}, {Epoch: 2, Loss: 0.4, Validation: 0.3}}
+	s := trainingShown{devices: 1}
+	s.show(&out, 0, nil) // it loads
+	s.show(&out, 1, epochs[:1])
+	s.show(&out, 3, epochs[:1])
+	s.show(&out, 3, epochs)
+	s.show(&out, 2, epochs)
+	const want = "epoch 1: loss 0.5000, validation 0.2500\ndevices that share each batch: 3\n" +
+		"epoch 2: loss 0.4000, validation 0.3000\ndevices that share each batch: 2\n"
+	if out.String() != want {
+		t.Errorf("shown %q, want %q", out.String(), want)
 	}
 }
 
