@@ -21,6 +21,7 @@ import (
 var (
 	besideHidden = flag.Int("beside.hidden", 32, "units of the training of TestTrainBeside")
 	besideBatch  = flag.Int("beside.batch", 64, "windows of a batch of the training of TestTrainBeside")
+	besideDevice = flag.String("beside.device", "host", "device of the agent of TestTrainBeside")
 	besideAsks   = flag.Int("beside.asks", 2500, "observations of TestTrainBeside with the training and without")
 )
 
@@ -35,7 +36,7 @@ func TestTrainBeside(t *testing.T) {
 	defer cancel()
 	r := startRecovery(ctx, t, 1, 1)
 	gpu := r.gpus[0]
-	gpu.command = append(gpu.command, "--snapshots", r.root, "--log-level", "info")
+	gpu.command = append(gpu.command, "--snapshots", r.root, "--log-level", "info", "--device", *besideDevice)
 	gpu.start(t)
 	dir := t.TempDir()
 	swarm := write(t, filepath.Join(dir, "swarm.yaml"), "name: beside\naddressed: agent\nagents: 10240\n"+
