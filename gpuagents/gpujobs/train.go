@@ -259,7 +259,8 @@ func (r *trainRun) report(batches int) {
 	all := r.state.Epochs
 	r.progress(gpujob.TrainProgress{
 		Stage: "computing", Step: r.state.Steps, Resumed: r.resumed, Devices: len(r.slots), Epoch: len(all) + 1,
-		Done: r.state.Done, Batches: batches, Epochs: append([]gpujob.TrainEpoch(nil), all[max(0, len(all)-shownEpochs):]...),
+		Done: r.state.Done, Batches: batches,
+		Epochs: append([]gpujob.TrainEpoch(nil), all[max(0, len(all)-shownEpochs):]...),
 	})
 }
 

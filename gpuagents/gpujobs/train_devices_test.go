@@ -45,8 +45,8 @@ func TestTrainDevices(t *testing.T) {
 		got, cut := r.cut(t, large(), &lines)
 		sameOutput(t, got, want)
 		if cut < 3 || got.Devices != devices || (got.Route == "") != (devices == 1) {
-			t.Errorf("%d attempts were cut off; the last one had %d devices by %q, want %d", cut, got.Devices, got.Route,
-				devices)
+			t.Errorf("%d attempts were cut off; the last one had %d devices by %q, want %d", cut, got.Devices,
+				got.Route, devices)
 		}
 		small := named(sequences(1), "small")
 		small.Batch = 1

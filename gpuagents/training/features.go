@@ -23,7 +23,9 @@ func newFeatureExtractor(m *memory, o *Options) *FeatureExtractor {
 
 // parts brings one part of some sequences to the device after the other, and calls do for each.
 // Between two parts it waits for the work of do. The work of a batch before has ended.
-func (f *FeatureExtractor) parts(ctx context.Context, b *Batch, of span, states []float32, do func(p part) error) error {
+func (f *FeatureExtractor) parts(
+	ctx context.Context, b *Batch, of span, states []float32, do func(p part) error,
+) error {
 	for start := 0; start < b.Moments; start += f.window {
 		moments := min(f.window, b.Moments-start)
 		for first := of.from; first < of.to; {

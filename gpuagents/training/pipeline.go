@@ -80,7 +80,7 @@ func (p *Pipeline) update(moments int, targets int64, step uint64) error {
 // readMaxima waits for the gradients and reads the largest of each run.
 func (p *Pipeline) readMaxima(ctx context.Context) error {
 	m := p.Model
-	if err := m.stream.Download(p.host, hostMaxima, m.memory.maxima, 0, 4*m.runs); err != nil {
+	if err := m.stream.Download(p.host, hostMaxima, m.maxima, 0, 4*m.runs); err != nil {
 		return fmt.Errorf("download the largest gradients: %w", err)
 	}
 	return m.stream.Sync(ctx)
@@ -89,7 +89,7 @@ func (p *Pipeline) readMaxima(ctx context.Context) error {
 // writeMaxima queues the copy of the largest gradients of all devices.
 func (p *Pipeline) writeMaxima() error {
 	m := p.Model
-	if err := m.stream.Upload(m.memory.maxima, 0, p.host, hostMaxima, 4*m.runs); err != nil {
+	if err := m.stream.Upload(m.maxima, 0, p.host, hostMaxima, 4*m.runs); err != nil {
 		return fmt.Errorf("upload the largest gradients: %w", err)
 	}
 	return nil
@@ -99,8 +99,8 @@ func (p *Pipeline) writeMaxima() error {
 func (p *Pipeline) read(ctx context.Context) error {
 	m := p.Model
 	if err := m.stream.DownloadAll([]device.Piece{
-		{Buffer: m.memory.control, Host: p.host, Bytes: hostTotals},
-		{Buffer: m.memory.totals, Host: p.host, HostOff: hostTotals, Bytes: 8 * trainset.Totals},
+		{Buffer: m.control, Host: p.host, Bytes: hostTotals},
+		{Buffer: m.totals, Host: p.host, HostOff: hostTotals, Bytes: 8 * trainset.Totals},
 	}); err != nil {
 		return fmt.Errorf("download the loss: %w", err)
 	}
