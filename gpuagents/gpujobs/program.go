@@ -16,8 +16,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
 
-// stepsTime is how long the steps between two waits for the device may take, about: other work of
-// the device and the end of the job wait for so long.
+// stepsTime is how long the steps between two waits for the device may take, about: the end of the
+// job waits for so long.
 const stepsTime = 200 * time.Millisecond
 
 // trainProgram returns the work of a job of kind train_program. All weights stay on the device, in
