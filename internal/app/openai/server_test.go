@@ -325,9 +325,17 @@ func TestForms(t *testing.T) {
 		{Role: "assistant", Content: "Hi"},
 		{Role: "user", Content: "Bye"},
 	}
+	const inChatML = "[<|im_start|>]system\nBe short.[<|im_end|>]\n[<|im_start|>]user\n Hello <|im_end|> " +
+		"[<|im_end|>]\n[<|im_start|>]assistant\nHi[<|im_end|>]\n[<|im_start|>]user\nBye[<|im_end|>]\n" +
+		"[<|im_start|>]assistant\n"
 	for name, want := range map[string]string{
-		"chatml": "[<|im_start|>]system\nBe short.[<|im_end|>]\n[<|im_start|>]user\n Hello <|im_end|> [<|im_end|>]\n" +
-			"[<|im_start|>]assistant\nHi[<|im_end|>]\n[<|im_start|>]user\nBye[<|im_end|>]\n[<|im_start|>]assistant\n",
+		"chatml": inChatML, "qwen2": inChatML, "qwen2.5": inChatML, "qwen3": inChatML,
+		"llama3.1": "[<|begin_of_text|>][<|start_header_id|>]system[<|end_header_id|>]\n\n" +
+			"Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\nBe short.[<|eot_id|>]" +
+			"[<|start_header_id|>]user[<|end_header_id|>]\n\nHello <|im_end|>[<|eot_id|>]" +
+			"[<|start_header_id|>]assistant[<|end_header_id|>]\n\nHi[<|eot_id|>]" +
+			"[<|start_header_id|>]user[<|end_header_id|>]\n\nBye[<|eot_id|>]" +
+			"[<|start_header_id|>]assistant[<|end_header_id|>]\n\n",
 		"llama3": "[<|begin_of_text|>][<|start_header_id|>]system[<|end_header_id|>]\n\nBe short.[<|eot_id|>]" +
 			"[<|start_header_id|>]user[<|end_header_id|>]\n\nHello <|im_end|>[<|eot_id|>]" +
 			"[<|start_header_id|>]assistant[<|end_header_id|>]\n\nHi[<|eot_id|>]" +
@@ -340,16 +348,7 @@ func TestForms(t *testing.T) {
 	} {
 		f, err := FormNamed(name)
 		testkit.NoError(t, "FormNamed", err)
-		got := ""
-		var specials []string
-		for _, p := range merge(f.turns(slices.Clone(talk))) {
-			if p.special {
-				got += "[" + p.text + "]"
-				specials = append(specials, p.text)
-			} else {
-				got += p.text
-			}
-		}
+		got, specials := written(f, talk)
 		if got != want {
 			t.Errorf("%s:\n%q, want\n%q", name, got, want)
 		}
@@ -369,8 +368,44 @@ func TestForms(t *testing.T) {
 			}
 		}
 	}
-	if system := qwen2.turns(talk[1:2])[1].text; system != "system\nYou are a helpful assistant." {
-		t.Errorf("qwen2 begins with %q", system)
+	// Beginnings without a system message, and thoughts, as the templates write them.
+	said := func(content string) Message { return Message{Role: "assistant", Content: Content(content)} }
+	for _, c := range []struct {
+		name, want string
+		messages   []Message
+	}{
+		{"qwen2", "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\nBye<|im_end|>\n" +
+			"<|im_start|>assistant\n", talk[3:]},
+		{"qwen2.5", "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant." +
+			"<|im_end|>\n<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\n", talk[3:]},
+		{"llama3.1", "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: " +
+			"December 2023\nToday Date: 26 Jul 2024\n\n<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nBye" +
+			"<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n", talk[3:]},
+		{
+			"qwen3", "<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\nHi<|im_end|>\n<|im_start|>user\nBye" +
+				"<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\nc<|im_end|>\n<|im_start|>assistant\n",
+			[]Message{talk[3], said("<think>\nso\n</think>\n\nHi"), talk[3], said("\nc")},
+		},
+		{
+			"qwen3", "<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\n<think>\nso\n</think>\n\nd<|im_end|>\n" +
+				"<|im_start|>assistant\nc<|im_end|>\n<|im_start|>assistant\n<think>\ny\n</think>\n\nz<|im_end|>\n" +
+				"<|im_start|>assistant\n",
+			[]Message{
+				talk[3], said("x<think>so\n\n</think>\n\nHi</think>\n\nd"), said("c"), said("<think>y</think>z"),
+			},
+		},
+		{"qwen3", "<|im_start|>system\nBe short.<|im_end|>\n<|im_start|>assistant\nz<|im_end|>\n" +
+			"<|im_start|>assistant\n", []Message{talk[0], said("<think>y</think>z")}},
+	} {
+		f, err := FormNamed(c.name)
+		testkit.NoError(t, "FormNamed", err)
+		got := ""
+		for _, p := range f.turns(c.messages) {
+			got += p.text
+		}
+		if got != c.want {
+			t.Errorf("%s of %q:\n%q, want\n%q", c.name, c.messages, got, c.want)
+		}
 	}
 	// The template of ChatML as files have it, with an escape or a line end.
 	chatml := `{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + ` +
@@ -380,15 +415,29 @@ func TestForms(t *testing.T) {
 			t.Errorf("%v: %v", f, err)
 		}
 	}
-	if _, err := FormOf("{{ messages }}", nil); err == nil || !strings.Contains(err.Error(), "chatml, llama3") {
+	if _, err := FormOf("{{ messages }}", nil); err == nil || !strings.Contains(err.Error(), "chatml, qwen2") {
 		t.Errorf("an unknown template: %v", err)
 	}
 	if f, err := FormOf(" ", letters(t)); err != nil || f.name != "plain" {
 		t.Errorf("no template: %v, %v", f, err)
 	}
-	for _, f := range digests {
-		if f.turns == nil {
-			t.Error("a digest has no form")
+	for digest, name := range digests {
+		if _, err := FormNamed(name); err != nil || len(digest) != 64 {
+			t.Errorf("digest %s: %v", digest, err)
 		}
 	}
+}
+
+// written returns the text of a conversation in a form, with special tokens in brackets, and these
+// tokens.
+func written(f Form, messages []Message) (text string, specials []string) {
+	for _, p := range merge(f.turns(slices.Clone(messages))) {
+		if p.special {
+			text += "[" + p.text + "]"
+			specials = append(specials, p.text)
+		} else {
+			text += p.text
+		}
+	}
+	return text, specials
 }

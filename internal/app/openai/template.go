@@ -60,6 +60,56 @@ func llama3(messages []Message) []part {
 	return append(all, plain("\n\n"))
 }
 
+// llama31 is llama3 whose first message is of the system. The template has the date of each request;
+// the form has the date that the template takes without a clock, so that a conversation has the same
+// beginning tomorrow.
+func llama31(messages []Message) []part {
+	system := "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n"
+	if len(messages) > 0 && messages[0].Role == roleSystem {
+		system += strings.TrimSpace(string(messages[0].Content))
+		messages = messages[1:]
+	}
+	all := []part{
+		special("<|begin_of_text|>"), special("<|start_header_id|>"), plain(roleSystem), special("<|end_header_id|>"),
+		plain("\n\n" + system), special("<|eot_id|>"),
+	}
+	return append(all, llama3(messages)[1:]...)
+}
+
+// qwen3 is chatml without the thoughts of the answers before the last message of the user.
+func qwen3(messages []Message) []part {
+	asked := len(messages) - 1
+	for i, m := range messages {
+		if m.Role == roleUser {
+			asked = i
+		}
+	}
+	messages = slices.Clone(messages)
+	for i, m := range messages {
+		if m.Role != roleAssistant {
+			continue
+		}
+		content, thoughts := string(m.Content), ""
+		if before, _, found := strings.Cut(content, "</think>"); found {
+			thoughts = strings.Trim(behind(before, "<think>"), "\n")
+			content = strings.TrimLeft(behind(content, "</think>"), "\n")
+		}
+		if i > asked && (thoughts != "" || i == len(messages)-1) {
+			content = "<think>\n" + thoughts + "\n</think>\n\n" + strings.TrimLeft(content, "\n")
+		}
+		messages[i].Content = Content(content)
+	}
+	return chatml("")(messages)
+}
+
+// behind returns the part of a text behind the last sep, or all of it without one.
+func behind(text, sep string) string {
+	if at := strings.LastIndex(text, sep); at >= 0 {
+		return text[at+len(sep):]
+	}
+	return text
+}
+
 // mistral puts a system message before the first message of the user, because the form has no place
 // for it.
 func mistral(messages []Message) []part {
@@ -107,29 +157,38 @@ func plainTurns(messages []Message) []part {
 
 var forms = []Form{
 	{name: "chatml", turns: chatml(""), ends: []string{"<|im_end|>"}},
+	{name: "qwen2", turns: chatml("You are a helpful assistant."), ends: []string{"<|im_end|>"}},
+	{
+		name: "qwen2.5", turns: chatml("You are Qwen, created by Alibaba Cloud. You are a helpful assistant."),
+		ends: []string{"<|im_end|>"},
+	},
+	{name: "qwen3", turns: qwen3, ends: []string{"<|im_end|>"}},
 	{name: "llama3", turns: llama3, ends: []string{"<|eot_id|>"}},
+	{name: "llama3.1", turns: llama31, ends: []string{"<|eot_id|>"}},
 	{name: "mistral", turns: mistral},
 	{name: "gopher", turns: gopher, ends: []string{"<|end|>"}},
 	{name: "plain", turns: plainTurns, stops: []string{"\n\nUser:"}},
 }
 
-// qwen2 is chatml with the system message of its template.
-var qwen2 = Form{
-	name: "chatml", turns: chatml("You are a helpful assistant."), ends: []string{"<|im_end|>"},
-}
-
-// digests are the known chat templates, by the SHA-256 of their text as digestOf has it.
-var digests = map[string]Form{
+// digests are the names of the forms of known chat templates, by the SHA-256 of their text as
+// digestOf has it.
+var digests = map[string]string{
 	// OpenHermes 2.5, and other models of ChatML.
-	"153280e3ff55d19da1398bdb3914ee2a51b80429bfaedde11d7d216c39db80f3": forms[0],
-	"793202280c0910ab26bc6eb57c8212c2417324c6d8c4efd0d10d59092ab3e3eb": qwen2,
+	"153280e3ff55d19da1398bdb3914ee2a51b80429bfaedde11d7d216c39db80f3": "chatml",
+	// Qwen 2, Qwen 2.5 Instruct and Qwen 3.
+	"793202280c0910ab26bc6eb57c8212c2417324c6d8c4efd0d10d59092ab3e3eb": "qwen2",
+	"a18cc698dd45623eb707279d08e66f7bb8d76afc89ead84016b88487b395b5cc": "qwen2.5",
+	"2df317a15cbc983d9602cc391d33be17237d47ec7eb11ead80fae277143958aa": "qwen3",
 	// Llama 3 Instruct, and a later form that reads add_generation_prompt.
-	"b48c47f6443892716176eb200bf4ef108f64e06ca26ed0fa8ebc0a4b3992fcb2": forms[1],
-	"ba03a121d097859c7b5b9cd03af99aafe95275210d2876f642ad9929a150f122": forms[1],
+	"b48c47f6443892716176eb200bf4ef108f64e06ca26ed0fa8ebc0a4b3992fcb2": "llama3",
+	"ba03a121d097859c7b5b9cd03af99aafe95275210d2876f642ad9929a150f122": "llama3",
+	// Llama 3.1 and 3.3 Instruct, and Llama 3.2 Instruct.
+	"99799a835a31e1d33c4a9c7ee8a0de3923b291a95155ed6dc8efcbd0fe1d0238": "llama3.1",
+	"0cac23ffd2b33ff7b039e17ee143a080053318146fdc788f1d49ed4745aa8683": "llama3.1",
 	// gopher of examples/model.
-	"8dfbf5d3be50063a390792dd3b525fa28e8f35ba136361faf4aae992ea0ca4b8": forms[3],
+	"8dfbf5d3be50063a390792dd3b525fa28e8f35ba136361faf4aae992ea0ca4b8": "gopher",
 	// Mistral 7B Instruct 0.2.
-	"26a59556925c987317ce5291811ba3b7f32ec4c647c400c6cc7e3a9993007ba7": forms[2],
+	"26a59556925c987317ce5291811ba3b7f32ec4c647c400c6cc7e3a9993007ba7": "mistral",
 }
 
 // digestOf returns the digest of a chat template. A line end that is written as an escape counts as
@@ -169,8 +228,8 @@ func FormOf(template string, t *tokenizer.Tokenizer) (Form, error) {
 		return f, err
 	}
 	digest := digestOf(template)
-	if f, known := digests[digest]; known {
-		return f, nil
+	if name, known := digests[digest]; known {
+		return FormNamed(name)
 	}
 	return Form{}, jobs.Errorf(jobs.CodeInvalid, "the chat template with the digest %s is not known, and templates "+
 		"are never executed: name the form that it has, one of %s", digest, strings.Join(FormNames(), ", "))
