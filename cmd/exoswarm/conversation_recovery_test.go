@@ -42,12 +42,12 @@ func TestConversationRecovery(t *testing.T) {
 		Swarms: r.conn.Swarms, Agents: r.conn.Registry, Timeout: 5 * time.Minute,
 	})
 	testkit.NoError(t, "swarmclient.New", err)
-	const answer = 120
-	var made atomic.Int64 // tokens that clients have got
+	answer := max(120, 2**talkKills) // some ticks between two kills
+	var made atomic.Int64            // tokens that clients have got
 	create := func(name string) *swarmclient.Swarm {
 		spec := write(t, filepath.Join(t.TempDir(), "swarm.yaml"), fmt.Sprintf("name: %s\naddressed: agent\n"+
-			"agents: %d\nseed: 7\ncell: {kind: transformer, model: gopher, exact: true, params: {context: 256, "+
-			"chunk: 16}}\npage_size: 64KiB\ncheckpoint: {interval: 100ms, entries: 7}\n", name, *talkStreams))
+			"agents: %d\nseed: 7\ncell: {kind: transformer, model: gopher, exact: true, params: {context: %d, "+
+			"chunk: 16}}\npage_size: 64KiB\ncheckpoint: {interval: 100ms, entries: 7}\n", name, *talkStreams, 256+answer))
 		expect(t, 0, "swarm", "create", "-f", spec, "--snapshots", r.root, "--nats", r.url)
 		s, err := client.Open(ctx, name)
 		testkit.NoError(t, "Open", err)
@@ -85,7 +85,7 @@ func TestConversationRecovery(t *testing.T) {
 	ended := make(chan [][]int32, 1)
 	go func() { ended <- talk(killed) }()
 	for kills := range *talkKills {
-		part := int64(*talkStreams) * answer * int64(kills+1) / int64(*talkKills+1)
+		part := int64(*talkStreams*answer) * int64(kills+1) / int64(*talkKills+1)
 		testkit.Until(t, "tokens of answers", func() bool { return made.Load() >= part || t.Failed() })
 		r.end(gpu, syscall.SIGKILL)
 		gpu.start(t)
