@@ -49,8 +49,7 @@ func TestModels(t *testing.T) {
 	}
 	model, err := filepath.Abs("../../examples/model/gopher.gguf")
 	testkit.NoError(t, "Abs", err)
-	_, err = run("", "model", "load", "gopher", "--file", model, "--snapshots",
-		filepath.Join(dir, command.ServedSnapshots))
+	_, err = run("", "model", "load", "gopher", "--file", model)
 	testkit.NoError(t, "model load", err)
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	testkit.NoError(t, "Listen", err)

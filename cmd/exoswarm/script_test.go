@@ -72,8 +72,9 @@ import (
 //	edges N AGENTS FILE      write edges between random agents
 //	array ROWS COLUMNS FILE  write a .npy file of random numbers
 //	process NAME DIR ARG...  start a GPU agent as a process, with its data in a folder; end is a kill -9
-//	serve DIR                start exoswarm serve in a folder, as a process on free ports; exec exoswarm
-//	                         is then the same program, and end serve ends it
+//	programs                 exec exoswarm is the real program from now on
+//	serve DIR ARG...         start exoswarm serve in a folder, as a process on free ports, with further
+//	                         arguments, and programs; end serve ends it
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "script"),
@@ -126,6 +127,7 @@ func TestScripts(t *testing.T) {
 			"array":      plain((*scene).array),
 			"serve":      plain((*scene).serve),
 			"process":    plain((*scene).process),
+			"programs":   plain((*scene).programs),
 		},
 	})
 }
@@ -411,17 +413,21 @@ func (s *scene) gpuagent(ts *testscript.TestScript, args []string) {
 }
 
 func (s *scene) serve(ts *testscript.TestScript, args []string) {
-	dir, bin := ts.MkAbs(args[0]), binaries(s.t)
-	data := filepath.Join(dir, command.ServeFolder)
-	p, _ := startProcess(s.t, "the dashboard is ready", filepath.Join(bin, "exoswarm"), "serve", "--data-dir", data,
-		"--nats-port", "0", "--listen", "127.0.0.1:0", "--device", "host")
+	data := filepath.Join(ts.MkAbs(args[0]), command.ServeFolder)
+	p, _ := startProcess(s.t, "the dashboard is ready", filepath.Join(binaries(s.t), "exoswarm"), append([]string{
+		"serve", "--data-dir", data, "--nats-port", "0", "--listen", "127.0.0.1:0", "--device", "host",
+	}, args[1:]...)...)
 	s.workers["serve"] = sync.OnceFunc(func() { p.end(s.t, syscall.SIGTERM) })
 	s.closers = append(s.closers, s.workers["serve"])
 	testkit.Until(s.t, "the addresses of serve", func() bool {
 		_, err := os.Stat(filepath.Join(data, "addresses.json"))
 		return err == nil
 	})
-	ts.Setenv("PATH", bin+string(os.PathListSeparator)+ts.Getenv("PATH"))
+	s.programs(ts, nil)
+}
+
+func (s *scene) programs(ts *testscript.TestScript, _ []string) {
+	ts.Setenv("PATH", binaries(s.t)+string(os.PathListSeparator)+ts.Getenv("PATH"))
 }
 
 func (s *scene) process(ts *testscript.TestScript, args []string) {

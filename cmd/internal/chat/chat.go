@@ -1,11 +1,13 @@
 // Package chat has the commands that talk with a language model, as clients of exoswarm serve
-// --models: chat, and model run.
+// --models: chat, and model run. In a folder where none runs they serve the model themselves.
 package chat
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -24,12 +26,15 @@ import (
 // Command returns exoswarm chat.
 func Command() *cobra.Command {
 	return cli.Verb{
-		Use: "chat MODEL", Short: "Talk with a language model of exoswarm serve --models",
+		Use: "chat MODEL", Short: "Talk with a language model",
 		Long: `Talk with a language model. Each line of standard input is a message, and the answer is printed as it
 comes. The end of the input (Ctrl-D) ends the command.
 
 The conversation is an agent of the swarm of the model. With --conversation it has the id that you choose,
-else a new one. When the connection or the server is lost, the answer continues at the next token.`,
+else a new one. When the connection or the server is lost, the answer continues at the next token.
+
+The server is exoswarm serve --models in this folder, or at --api. If none runs in this folder, the
+command serves the model itself until it ends.`,
 		Flags: func(f *pflag.FlagSet) {
 			f.String("system", "", "what the model is told first")
 			flags(f)
@@ -41,9 +46,12 @@ else a new one. When the connection or the server is lost, the answer continues 
 // Run returns exoswarm model run.
 func Run() cli.Verb {
 	return cli.Verb{
-		Use: "run NAME --prompt TEXT", Short: "Continue a text with a language model of exoswarm serve --models",
+		Use: "run NAME --prompt TEXT", Short: "Continue a text with a language model",
 		Long: `Continue a text with a language model, and print what it makes as it comes. The text is --prompt, or
-standard input. When the connection or the server is lost, the text continues at the next token.`,
+standard input. When the connection or the server is lost, the text continues at the next token.
+
+The server is exoswarm serve --models in this folder, or at --api. If none runs in this folder, the
+command serves the model itself until it ends.`,
 		Flags: func(f *pflag.FlagSet) {
 			f.String("prompt", "", "text to continue; empty: standard input")
 			flags(f)
@@ -53,7 +61,8 @@ standard input. When the connection or the server is lost, the text continues at
 }
 
 func flags(f *pflag.FlagSet) {
-	f.String("api", "", "address of the server, such as http://127.0.0.1:8228; empty: exoswarm serve in this folder")
+	f.String("api", "", "address of the server, such as http://127.0.0.1:8228; empty: exoswarm serve in this folder, or "+
+		"this command")
 	f.String("token-file", "", "file with the token of programs; empty: program.token of exoswarm serve in this "+
 		"folder")
 	f.Duration("patience", 30*time.Second, "how long the server may be away")
@@ -67,32 +76,33 @@ func flags(f *pflag.FlagSet) {
 	f.StringArray("stop", nil, "text that ends an answer; up to four")
 }
 
-// connect returns a client of the server of the flags.
-func connect(cmd *cobra.Command) (*client, error) {
-	c := &client{}
+// connect returns a client of the server of the flags. Without one, this process serves the model
+// until the caller calls end.
+func connect(cmd *cobra.Command, model string) (c *client, end func() error, err error) {
+	c, end = &client{}, func() error { return nil }
 	c.api, _ = cmd.Flags().GetString("api")
 	file, _ := cmd.Flags().GetString("token-file")
 	c.patience, _ = cmd.Flags().GetDuration("patience")
-	if c.api == "" || file == "" {
+	if c.api == "" {
 		url, here := command.ServedPages()
 		if url == "" {
-			return nil, command.Usage("%s: no exoswarm serve runs in this folder: start exoswarm serve --models NAME, "+
-				"or name one with --api and --token-file", cmd.CommandPath())
+			if url, here, end, err = serve(cmd, model); err != nil {
+				return nil, nil, err
+			}
 		}
-		if c.api == "" {
-			c.api = url
-		}
-		if file == "" {
-			file = here
-		}
+		c.api, file = url, cmp.Or(file, here)
+	}
+	if file == "" {
+		return nil, nil, command.Usage("--token-file is missing: name the file with the token of programs of the server "+
+			"at --api %s", c.api)
 	}
 	c.api = strings.TrimRight(c.api, "/") + "/v1/"
 	token, err := os.ReadFile(file)
 	if err != nil {
-		return nil, command.Usage("--token-file: %v", err)
+		return nil, nil, errors.Join(command.Usage("--token-file: %v", err), end())
 	}
 	c.token = strings.TrimSpace(string(token))
-	return c, nil
+	return c, end, nil
 }
 
 // sampled returns the fields of a request that the flags give. The conversation makes the request
@@ -134,11 +144,12 @@ func told(cmd *cobra.Command, why string) {
 	}
 }
 
-func run(cmd *cobra.Command, args []string) error {
-	c, err := connect(cmd)
+func run(cmd *cobra.Command, args []string) (err error) {
+	c, end, err := connect(cmd, args[0])
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, end()) }()
 	text, _ := cmd.Flags().GetString("prompt")
 	if text == "" {
 		data, err := io.ReadAll(cmd.InOrStdin())
@@ -167,11 +178,12 @@ func run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func talk(cmd *cobra.Command, args []string) error {
-	c, err := connect(cmd)
+func talk(cmd *cobra.Command, args []string) (err error) {
+	c, end, err := connect(cmd, args[0])
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, end()) }()
 	r := openai.ChatRequest{}
 	if r.Sampled, err = sampled(cmd, args[0]); err != nil {
 		return err

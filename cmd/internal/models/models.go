@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,7 +36,7 @@ func Command(run cli.Verb) *cobra.Command {
 		return cli.Verb{
 			Use: use, Short: short, Long: short + ".\n\n" + long, Lists: true, Flags: PlaceFlags,
 			Do: cli.Link(func(cmd *cobra.Command, args []string) (err error) {
-				b, err := OpenPlace(cmd)
+				b, err := openPlace(cmd, strings.HasPrefix(use, "load "))
 				if err != nil {
 					return err
 				}
@@ -98,18 +99,31 @@ the swarm.`, modelDelete)
 // PlaceFlags adds the flags of the place of models.
 func PlaceFlags(f *pflag.FlagSet) {
 	f.String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX of the models and snapshots, as for "+
-		"gpuagent --snapshots; empty: of exoswarm serve in this folder")
+		"gpuagent --snapshots; empty: of exoswarm serve in this folder, also before it is started")
 	KeyFileFlag(f)
 }
 
-// OpenPlace opens the place of --snapshots. The caller closes it.
-func OpenPlace(cmd *cobra.Command) (bucket.Bucket, error) {
+// OpenPlace opens the place of --snapshots. Without it, the place is of exoswarm serve in this folder,
+// whether it runs or not, unless the flags name another cluster. The caller closes it.
+func OpenPlace(cmd *cobra.Command) (bucket.Bucket, error) { return openPlace(cmd, false) }
+
+// openPlace is OpenPlace. Without create a place of exoswarm serve that is not there is an error of
+// usage.
+func openPlace(cmd *cobra.Command, create bool) (bucket.Bucket, error) {
 	place, _ := cmd.Flags().GetString("snapshots")
-	if dir := command.ServedFolder(); place == "" && dir != "" {
-		place = filepath.Join(dir, command.ServedSnapshots)
-	}
-	if place == "" {
+	served := command.ServedFolder()
+	switch {
+	case place != "":
+	case served != "":
+		place = filepath.Join(served, command.ServedSnapshots)
+	case command.NamesServer(cmd):
 		return nil, command.Usage("--snapshots is missing: name the place of the models, as the GPU agents have it")
+	default:
+		place = filepath.Join(command.DataFolder(), command.ServedSnapshots)
+		if _, err := os.Stat(place); err != nil && !create {
+			return nil, command.Usage("no models are stored here: there is no folder %s: load one with exoswarm model "+
+				"load NAME --file FILE, or name the place of the models with --snapshots", place)
+		}
 	}
 	return OpenBucket(cmd, place)
 }
@@ -177,7 +191,14 @@ func modelLoad(cmd *cobra.Command, b bucket.Bucket, c *natsq.Conn, names []strin
 	if c != nil && m.Parameters != nil {
 		item.Held, err = holdModel(cmd, c, swarms.ModelRef{Name: m.Name, SHA256: digest})
 	}
-	return errors.Join(modelTable.Print(cmd, item), err)
+	if err = errors.Join(modelTable.Print(cmd, item), err); err != nil {
+		return err
+	}
+	if place, _ := cmd.Flags().GetString("snapshots"); c == nil && place == "" && m.Parameters != nil {
+		cmd.PrintErrf("model %s is stored: talk with it (exoswarm chat %[1]s), or serve it to programs (exoswarm serve "+
+			"--models %[1]s)\n", m.Name)
+	}
+	return nil
 }
 
 // storeModel stores the file or folder of --file.

@@ -122,3 +122,19 @@ func textOf(cmd *cobra.Command) (string, error) {
 	}
 	return string(data), nil
 }
+
+// FirstTokens returns the first token of each candidate of a vote, as the specification of a swarm of
+// conversations has them.
+func FirstTokens(words *tokenizer.Tokenizer, candidates []string) (first []int32, err error) {
+	for _, text := range candidates {
+		ids, err := words.Encode(text, false)
+		if err == nil && len(ids) == 0 {
+			err = errors.New("it has no token")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("candidate %.100q: %w", text, err)
+		}
+		first = append(first, ids[0])
+	}
+	return first, nil
+}

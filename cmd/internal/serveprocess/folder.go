@@ -45,7 +45,7 @@ func openFolder(dir string) (lock io.Closer, err error) {
 			_ = lock.Close()
 		}
 	}()
-	name := filepath.Join(dir, "exoswarm.json")
+	name := filepath.Join(dir, command.DataMarker)
 	data, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		// The marker is written under the lock, so two first starts do not both write it.

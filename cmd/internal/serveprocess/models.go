@@ -2,6 +2,7 @@ package serveprocess
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	modelcmds "github.com/exoswarm/exoswarm/cmd/internal/models"
 	"github.com/exoswarm/exoswarm/gpuagents/model"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
@@ -22,6 +24,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/app/command"
 	"github.com/exoswarm/exoswarm/internal/app/generation"
 	"github.com/exoswarm/exoswarm/internal/app/openai"
+	"github.com/exoswarm/exoswarm/internal/base/tokenizer"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -34,6 +37,8 @@ func modelFlags(f *pflag.FlagSet) {
 	f.Int("model-agents", 64, "conversations of a swarm that --models makes")
 	f.Int("model-context", 0, "most tokens of a conversation of a swarm that --models makes; 0: as the model was made "+
 		"for, at most 8192")
+	f.StringSlice("model-candidates", []string{"yes", "no"}, "texts that conversations of a swarm that --models makes "+
+		"vote for, by the likeliest first token")
 	f.StringArray("chat-template", nil, "MODEL=FORM: the form of conversations of a model whose chat template is not "+
 		"known: "+strings.Join(openai.FormNames(), ", "))
 }
@@ -110,8 +115,12 @@ func prepare(cmd *cobra.Command, store bucket.Bucket, place, name, form string, 
 	m, digest, err := model.ReadManifest(ctx, store, name)
 	switch {
 	case errors.Is(err, model.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		return nil, nil, command.Usage("--models: %v: load it with exoswarm model load %s --snapshots %s --file FILE",
-			err, name, place)
+		at := ""
+		if place != snapshotFolder(command.DataFolder()) {
+			at = " --snapshots " + place
+		}
+		return nil, nil, command.Usage("--models: model %s is not stored yet: load it with exoswarm model load %[1]s%s "+
+			"--file FILE", name, at)
 	case err != nil:
 		return nil, nil, err
 	case m.Parameters == nil:
@@ -146,13 +155,33 @@ func prepare(cmd *cobra.Command, store bucket.Bucket, place, name, form string, 
 	for page < 16*position || page < 8*int64(context) {
 		page *= 2
 	}
+	vote, err := voteOf(cmd, words)
+	if err != nil {
+		return nil, nil, err
+	}
 	spec, err := swarm.Parse("--models "+name, fmt.Appendf(nil, "name: %s\naddressed: agent\nagents: %d\n"+
 		"cell: {kind: transformer, model: %s, model_sha256: %s, exact: true, cache_bytes: %d, params: {context: %d}}\n"+
-		"page_size: %d\n", name, agents, name, digest, position, context, page))
+		"page_size: %d\nvote: %s\n", name, agents, name, digest, position, context, page, vote))
 	if err != nil {
 		return nil, nil, command.Usage("--models: %v", err)
 	}
 	return one, spec, nil
+}
+
+// voteOf returns the vote of a specification for --model-candidates. Without the flag, candidates that
+// the tokenizer cannot tell apart have no tokens, and the swarm no votes.
+func voteOf(cmd *cobra.Command, words *tokenizer.Tokenizer) (string, error) {
+	candidates, _ := cmd.Flags().GetStringSlice("model-candidates")
+	first, err := modelcmds.FirstTokens(words, candidates)
+	unique := slices.Compact(slices.Sorted(slices.Values(first)))
+	if !cmd.Flags().Changed("model-candidates") && (err != nil || len(unique) < len(first)) {
+		return "{}", nil
+	}
+	if err != nil {
+		return "", command.Usage("--model-candidates: %v", err)
+	}
+	data, err := json.Marshal(map[string]any{"candidates": candidates, "tokens": first}) // YAML has JSON
+	return string(data), err
 }
 
 // run makes the swarms that are missing, and serves the models until ctx ends.

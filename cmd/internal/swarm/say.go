@@ -245,12 +245,6 @@ func describeLanguage(ctx context.Context, b bucket.Bucket, spec *swarm.Spec) er
 	if err != nil {
 		return err
 	}
-	for _, text := range spec.Vote.Candidates {
-		ids, err := words.Encode(text, false)
-		if err != nil {
-			return fmt.Errorf("candidate %.100q: %w", text, err)
-		}
-		spec.Vote.Tokens = append(spec.Vote.Tokens, ids[0])
-	}
-	return nil
+	spec.Vote.Tokens, err = models.FirstTokens(words, spec.Vote.Candidates)
+	return err
 }

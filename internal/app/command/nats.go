@@ -81,6 +81,8 @@ const (
 	addressFile = "addresses.json"
 	// ServeFolder is the default data folder of exoswarm serve.
 	ServeFolder = "exoswarm-data"
+	// DataMarker is the file that each data folder of exoswarm serve has.
+	DataMarker = "exoswarm.json"
 	// ServedSnapshots is the place of the snapshots and models of exoswarm serve below its data folder.
 	ServedSnapshots = "gpu/snapshots"
 	// ProgramToken is the file with the token of programs in the data folder of exoswarm serve.
@@ -129,6 +131,20 @@ func servedHere() string {
 func ServedPages() (url, tokenFile string) {
 	dir, a := servedBy()
 	return a.Dashboard, filepath.Join(dir, ProgramToken)
+}
+
+// DataFolder returns the data folder of exoswarm serve that is, or would be, started here without
+// flags: EXOSWARM_DATA_DIR, the present folder if it is one, or ./exoswarm-data.
+func DataFolder() string {
+	if dir := os.Getenv("EXOSWARM_DATA_DIR"); dir != "" {
+		return dir
+	}
+	if _, err := os.Stat(ServeFolder); err != nil {
+		if _, err := os.Stat(DataMarker); err == nil {
+			return "."
+		}
+	}
+	return ServeFolder
 }
 
 func servedBy() (dir string, a Addresses) {
