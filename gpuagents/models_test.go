@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -13,14 +12,13 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/gpuagents/model"
+	"github.com/exoswarm/exoswarm/gpuagents/model/modeltest"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/weights"
 	"github.com/exoswarm/exoswarm/internal/app/bucket"
 	"github.com/exoswarm/exoswarm/internal/base/architecture"
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // TestModels: an agent holds a model that it is asked for, beside a shard that has it; finds a
@@ -40,15 +38,7 @@ func TestModels(t *testing.T) {
 	store, err := bucket.OpenFolder(t.TempDir())
 	testkit.NoError(t, "OpenFolder", err)
 	testkit.Close(t, store)
-	f, err := os.Open("model/testdata/small.gguf")
-	testkit.NoError(t, "os.Open", err)
-	testkit.Close(t, f)
-	is, err := f.Stat()
-	testkit.NoError(t, "Stat", err)
-	_, digest, err := model.Load(ctx, store, "small", []model.Part{{Name: model.GGUFName, Bytes: is.Size(), From: f}},
-		model.About{})
-	testkit.NoError(t, "model.Load", err)
-	ref := weights.Ref{ModelRef: swarms.ModelRef{Name: "small", SHA256: digest}, Exact: true}
+	ref := weights.Ref{ModelRef: modeltest.Load(t, store), Exact: true}
 	registry := prometheus.NewRegistry()
 	counts, err := NewMetrics(registry)
 	testkit.NoError(t, "NewMetrics", err)

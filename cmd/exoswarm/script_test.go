@@ -92,7 +92,7 @@ func TestScripts(t *testing.T) {
 			models := filepath.Join(examples, "..", "gpuagents", "model", "testdata")
 			env.Setenv("TRAINED", filepath.Join(models, "gru.safetensors"))
 			env.Setenv("ITEMS", filepath.Join(models, "items.safetensors"))
-			env.Setenv("MODELS", models)
+			env.Setenv("MODELS", filepath.Join(models, "..", "modeltest"))
 			// Priorities rise by 1 from the leader of round 9, modulo the 200,000 agents.
 			behind := math.MaxUint32 - agents.Priority(1, 9, 200_000, 0)
 			env.Setenv("LEADER", strconv.FormatUint(uint64((200_000-behind)%200_000), 10))

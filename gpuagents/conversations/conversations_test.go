@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/exoswarm/exoswarm/cuda"
+	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/opentest"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
@@ -44,9 +44,9 @@ func testOptions(t testing.TB, chunk int) Options {
 }
 
 // open makes conversations over a store, which may be nil, as a process does.
-func open(t testing.TB, b *pages.Budget, store pages.Store, o Options) *Conversations {
+func open(t testing.TB, d device.Device, b *pages.Budget, store pages.Store, o Options) *Conversations {
 	t.Helper()
-	c, err := New(opentest.Open(t, *opentest.Name, cuda.Options{Poison: true}), b, o)
+	c, err := New(d, b, o)
 	testkit.NoError(t, "New", err)
 	t.Cleanup(func() { testkit.NoError(t, "Close", c.Close()) })
 	testkit.NoError(t, "Open", c.memory.Open(t.Context(), store))
@@ -231,6 +231,7 @@ func few(frames int) *pages.Budget { return pages.NewBudget(int64(frames)*testPa
 // TestRandom: conversations with frames for all pages and for a tenth make the tokens of a plain
 // form that hashes all tokens in each step, also while the device gets one run at a time.
 func TestRandom(t *testing.T) {
+	d := opentest.Device(t)
 	for seed := range uint64(testkit.Of(40, 12)) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		o := testOptions(t, []int{1, 3, 16, 512}[seed%4])
@@ -238,7 +239,7 @@ func TestRandom(t *testing.T) {
 		if seed%3 == 0 {
 			b = nil
 		}
-		c, p := open(t, b, nil, o), &plain{o: o}
+		c, p := open(t, d, b, nil, o), &plain{o: o}
 		if c.memory.Resident() != (b == nil) {
 			t.Fatalf("resident: %v", c.memory.Resident())
 		}
@@ -252,12 +253,14 @@ func TestRandom(t *testing.T) {
 		if slices.Contains(c.memory.Made(), true) {
 			t.Error("pages are there behind a reset")
 		}
+		testkit.NoError(t, "Close", c.Close())
 	}
 }
 
 // TestProcesses: a process that opens the pages of the last checkpoint goes on from it. One that has
 // the records alone, as of a snapshot, reads the tokens again.
 func TestProcesses(t *testing.T) {
+	d := opentest.Device(t)
 	for seed := range uint64(testkit.Of(20, 6)) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		disk := tierstest.NewMem(1 << 30)
@@ -272,7 +275,7 @@ func TestProcesses(t *testing.T) {
 			return s
 		}
 		store, o := openStore(), testOptions(t, 5)
-		c, p := open(t, few(9+r.IntN(9)), store, o), &plain{o: o}
+		c, p := open(t, d, few(9+r.IntN(9)), store, o), &plain{o: o}
 		kept := *p
 		for range 80 {
 			p.random(t, r, c)
@@ -289,7 +292,7 @@ func TestProcesses(t *testing.T) {
 					disk = disk.Crash(0.5, r)
 				}
 				store = openStore()
-				c = open(t, few(9+r.IntN(9)), store, o)
+				c = open(t, d, few(9+r.IntN(9)), store, o)
 				*p = kept
 				for i := range p.all {
 					p.all[i].tokens = slices.Clone(kept.all[i].tokens)
@@ -297,7 +300,7 @@ func TestProcesses(t *testing.T) {
 				p.check(t, c)
 			case 2: // another process takes a snapshot up
 				from := c
-				to := open(t, nil, nil, o)
+				to := open(t, d, nil, nil, o)
 				page := make([]byte, testPage)
 				for k := range from.first {
 					testkit.NoError(t, "Read", from.memory.Read(t.Context(), uint64(k), page))
@@ -312,6 +315,7 @@ func TestProcesses(t *testing.T) {
 				for range 5 {
 					copied.random(t, r, to)
 				}
+				testkit.NoError(t, "Close", to.Close())
 			}
 		}
 		p.check(t, c)
@@ -323,7 +327,7 @@ func TestProcesses(t *testing.T) {
 // pages of its new positions and no others.
 func TestPagesThatAreNotReached(t *testing.T) {
 	o := testOptions(t, 512)
-	c := open(t, nil, nil, o)
+	c := open(t, opentest.Device(t), nil, nil, o)
 	_, err := c.Prompt(t.Context(), 3, swarms.Prompt{Tokens: make([]int32, 40), Max: 9})
 	testkit.NoError(t, "Prompt", err)
 	_, _, err = c.Tick(t.Context(), 1)
@@ -350,7 +354,7 @@ func TestPagesThatAreNotReached(t *testing.T) {
 // TestRefusals: what does not fit is refused with a cure, and changes nothing.
 func TestRefusals(t *testing.T) {
 	o := testOptions(t, 512)
-	c := open(t, nil, nil, o)
+	c := open(t, opentest.Device(t), nil, nil, o)
 	_, err := c.Prompt(t.Context(), 0, swarms.Prompt{Tokens: []int32{1, 2}, Max: 80})
 	testkit.NoError(t, "Prompt", err)
 	for _, of := range []struct {
@@ -397,7 +401,7 @@ func TestRefusals(t *testing.T) {
 
 // TestTorn: behind a tick that a context has ended, everything fails until the pages are read again.
 func TestTorn(t *testing.T) {
-	c := open(t, nil, nil, testOptions(t, 512))
+	c := open(t, opentest.Device(t), nil, nil, testOptions(t, 512))
 	_, err := c.Prompt(t.Context(), 0, swarms.Prompt{Tokens: []int32{1, 2}, Max: 80})
 	testkit.NoError(t, "Prompt", err)
 	ended, cancel := context.WithCancelCause(t.Context())
@@ -425,13 +429,13 @@ func TestTorn(t *testing.T) {
 
 // TestDamagedRecord: words that no conversation has are an error, and no panic.
 func TestDamagedRecord(t *testing.T) {
-	o := testOptions(t, 512)
+	o, d := testOptions(t, 512), opentest.Device(t)
 	for variable, words := range map[int][]uint32{
 		cells.ConversationProgress: {3, 2, 0, 0, 0},
 		cells.ConversationSettings: {cells.SettingsStops: 1 << 31},
 		cells.ConversationText:     nil,
 	} {
-		c := open(t, nil, nil, o)
+		c := open(t, d, nil, nil, o)
 		if words == nil {
 			variable, words = cells.ConversationProgress, []uint32{0, testContext + 1, 0, 0, 0}
 		}

@@ -117,16 +117,16 @@ func ofGGUF(t testing.TB, keys ...gguf.Pair) []byte {
 	return b.Bytes()
 }
 
-// TestGolden: the files of testdata, which tests of the commands load, are what the writers write.
+// TestGolden: the files of modeltest, which other tests load, are what the writers write.
 func TestGolden(t *testing.T) {
 	want := map[string][]byte{"small.gguf": ofGGUF(t)}
 	for _, p := range several(t) {
 		want["small/"+p.Name] = whole(t, p)
 	}
 	for name, data := range want {
-		got, err := os.ReadFile("testdata/" + name)
+		got, err := os.ReadFile("modeltest/" + name)
 		if err != nil || !bytes.Equal(got, data) {
-			t.Errorf("testdata/%s has %d bytes, %v, and the writer writes %d others", name, len(got), err, len(data))
+			t.Errorf("modeltest/%s has %d bytes, %v, and the writer writes %d others", name, len(got), err, len(data))
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/tokenizer"
 )
 
-// folder has the files of testdata in memory.
+// folder has the files of modeltest in memory.
 func folder(t testing.TB) fstest.MapFS {
 	t.Helper()
 	fsys := fstest.MapFS{"other.txt": {Data: []byte("GG")}, "f/pipe": {Mode: os.ModeNamedPipe}}
@@ -22,7 +22,7 @@ func folder(t testing.TB) fstest.MapFS {
 		"small.gguf", "small/config.json", "small/model-0.safetensors", "small/model-1.safetensors",
 		"small/model.safetensors.index.json", "small/tokenizer.json",
 	} {
-		data, err := os.ReadFile("testdata/" + name)
+		data, err := os.ReadFile("modeltest/" + name)
 		testkit.NoError(t, "os.ReadFile", err)
 		fsys[name] = &fstest.MapFile{Data: data}
 	}

@@ -6,15 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/opentest"
-	"github.com/exoswarm/exoswarm/gpuagents/model"
+	"github.com/exoswarm/exoswarm/gpuagents/model/modeltest"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
@@ -25,8 +25,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// languages is a place with a small language model, two layers of width 32 and 40 tokens, whose
-// positions take 256 bytes, and the devices that hold it.
+// languages is a place with the model of modeltest, and the devices that hold it.
 type languages struct {
 	store snapshot.Store
 	files *bucket.Files
@@ -37,15 +36,9 @@ type languages struct {
 func openLanguages(t *testing.T) *languages {
 	t.Helper()
 	store := openStore(t)
-	data, err := os.ReadFile("../model/testdata/small.gguf")
-	testkit.NoError(t, "os.ReadFile", err)
-	_, digest, err := model.Load(t.Context(), store, "small", []model.Part{{
-		Name: model.GGUFName, Bytes: int64(len(data)), From: bytes.NewReader(data),
-	}}, model.About{})
-	testkit.NoError(t, "model.Load", err)
 	files := bucket.NewFiles(store.(bucket.Bucket), nil, t.TempDir())
 	testkit.Close(t, files)
-	return &languages{store, files, map[device.Device]*weights.Holder{}, swarms.ModelRef{Name: "small", SHA256: digest}}
+	return &languages{store, files, map[device.Device]*weights.Holder{}, modeltest.Load(t, store)}
 }
 
 // text is a swarm of conversations; keys are further lines.
@@ -216,6 +209,51 @@ func TestConversations(t *testing.T) {
 	for range 60 {
 		talk(t, randomTalk(r, agents), whole, restored)
 	}
+}
+
+// TestManyConversations: 1,000 conversations with frames for a tenth of their pages make the tokens of
+// a swarm with room for all.
+func TestManyConversations(t *testing.T) {
+	testkit.OnlyLong(t)
+	l, d := openLanguages(t), openNamed(t, *opentest.Name)
+	const agents = 1000
+	text := l.text(agents, "")
+	whole := l.open(t, d, nil, text, 0, nil)
+	frames := whole.Memory().Count() / 10
+	few := l.open(t, d, pages.NewBudget(int64(frames)*testPage+1, 1<<30), text, 0, nil)
+	if n := few.Memory().Frames(); n > frames || !whole.Memory().Resident() {
+		t.Fatalf("%d frames for %d pages, want at most %d", n, whole.Memory().Count(), frames)
+	}
+	r := rand.New(rand.NewPCG(6, 6))
+	for agent := range agents {
+		var tokens []string
+		for range 1 + r.IntN(20) {
+			tokens = append(tokens, fmt.Sprint(r.IntN(40)))
+		}
+		talk(t, swarms.Entry{Kind: swarms.EntryPrompt, Data: fmt.Appendf(nil, `{"v":1,"agent":%d,"tokens":[%s],`+
+			`"max":%d,"sampling":{"temperature":%d}}`, agent, strings.Join(tokens, ","), 20+r.IntN(20), agent%2)},
+			whole, few)
+	}
+	tokens := 0
+	var took [2]time.Duration
+	for active := agents; active > 0; {
+		var done [2]*swarms.Ticked
+		for i, s := range []State{whole, few} {
+			began := time.Now()
+			done[i] = talk(t, swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":4}`)}, s).Ticked
+			took[i] += time.Since(began)
+		}
+		if d := diff(done[0], done[1]); d != "" {
+			t.Fatalf("behind %d tokens: %s", tokens, d)
+		}
+		tokens, active = tokens+len(done[0].Tokens), done[0].Active
+	}
+	if tokens < 20*agents {
+		t.Errorf("%d tokens, want %d at least", tokens, 20*agents)
+	}
+	pair{few, whole}.check(t)
+	t.Logf("%d pages, %d frames, %d tokens: %v with frames for all, %v with frames for a tenth",
+		whole.Memory().Count(), few.Memory().Frames(), tokens, took[0], took[1])
 }
 
 // TestConversationAlone: a conversation makes the same tokens alone and beside 63 others, read in

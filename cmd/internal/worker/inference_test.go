@@ -284,7 +284,7 @@ func TestModelRefused(t *testing.T) {
 		{loadErr(file("text", []byte("hello"))), ModelLoadFailed, "name a file of GGUF, or a folder"},
 		{loadErr(file("cut.gguf", whole[:len(whole)-1])), ModelLoadFailed, "cut.gguf"},
 		{loadErr(file("head.gguf", whole[:100])), ModelLoadFailed, "is it cut short"},
-		{loadErr("../../../gpuagents/model/testdata/small.gguf"), ModelLoadFailed, "tokenizer"},
+		{loadErr("../../../gpuagents/model/modeltest/small.gguf"), ModelLoadFailed, "tokenizer"},
 		{start("a", 0, 0), InvalidParameter, "0 tokens behind a prompt of 2: use 1 to 198"},
 		{start("a", 199, 0), InvalidParameter, "199 tokens behind a prompt of 2"},
 		{start(strings.Repeat("a", 300), 1, 0), InvalidParameter, "1 tokens behind a prompt of 301: use 1 to 0"},

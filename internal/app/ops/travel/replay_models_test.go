@@ -5,11 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/exoswarm/exoswarm/gpuagents/model"
+	"github.com/exoswarm/exoswarm/gpuagents/model/modeltest"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/app/bucket"
@@ -112,18 +112,13 @@ func TestReplayModels(t *testing.T) {
 // TestReplayConversations: a replay draws the tokens that the agents have drawn.
 func TestReplayConversations(t *testing.T) {
 	c := newCluster(t)
-	data, err := os.ReadFile("../../../../gpuagents/model/testdata/small.gguf")
-	testkit.NoError(t, "os.ReadFile", err)
-	_, digest, err := model.Load(t.Context(), c.snapshots, "small", []model.Part{{
-		Name: model.GGUFName, Bytes: int64(len(data)), From: bytes.NewReader(data),
-	}}, model.About{})
-	testkit.NoError(t, "model.Load", err)
+	ref := modeltest.Load(t, c.snapshots)
 	files := bucket.FilesOf(c.snapshots.(bucket.Bucket), "")
 	testkit.Close(t, files)
 	c.models = files
 	c.agent("a", nil)
 	s := c.create("name: talk\naddressed: agent\nagents: 6\ncell: {kind: transformer, model: small, model_sha256: " +
-		digest + ", exact: true, cache_bytes: 256, params: {context: 64}}\npage_size: 64KiB\n")
+		ref.SHA256 + ", exact: true, cache_bytes: 256, params: {context: 64}}\npage_size: 64KiB\n")
 	say := func(kind, format string, args ...any) uint64 {
 		t.Helper()
 		n := c.append(s, 0, swarms.Entry{Kind: kind, Data: fmt.Appendf(nil, format, args...)})
