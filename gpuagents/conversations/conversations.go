@@ -71,7 +71,8 @@ func New(dev device.Device, b *pages.Budget, o Options) (*Conversations, error) 
 	c.each = c.pagesOf(o.Context)
 	var err error
 	n := c.first + o.Agents*c.each
-	if c.memory, err = pages.NewMemory(dev, b.WithTogether(c.each), groups, l.PageBytes, n); err != nil {
+	together := max(c.each, 2) // a fork copies a page into another one
+	if c.memory, err = pages.NewMemory(dev, b.WithTogether(together), groups, l.PageBytes, n); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -324,17 +325,34 @@ func (c *Conversations) Fork(ctx context.Context, agent, into, to int) error {
 	}
 	r := from.copyTo(to)
 	c.torn = true
-	page, wait := make([]byte, c.o.Layout.PageBytes), context.WithoutCancel(ctx)
-	for k := range c.pagesOf(r.read) {
-		if err := c.memory.Read(wait, uint64(c.page(agent, k)), page); err != nil {
-			return err
-		}
-		if err := c.memory.Write(wait, uint64(c.page(into, k)), page); err != nil {
-			return err
-		}
+	if err := c.copyPages(context.WithoutCancel(ctx), agent, into, c.pagesOf(r.read)); err != nil {
+		return err
 	}
 	c.all[into], c.touched = r, append(c.touched, into)
 	return c.keep(ctx)
+}
+
+// copyPages copies the first n pages of the cache of an agent into the cache of another one, on the
+// device.
+func (c *Conversations) copyPages(ctx context.Context, agent, into, n int) error {
+	all := make([]pages.Unit, n)
+	for k := range all {
+		all[k] = pages.Unit{Pages: []uint64{uint64(c.page(agent, k)), uint64(c.page(into, k))}, Read: 1}
+	}
+	sets, of := c.memory.PlanUnits(all)
+	return c.memory.Each(ctx, sets, pages.Random, func(i int) error {
+		part := all[:of[i]]
+		all = all[of[i]:]
+		arena, size := c.memory.Arena(), int64(c.o.Layout.PageBytes)
+		for _, u := range part {
+			from, to := int64(c.memory.Frame(int(u.Pages[0]))), int64(c.memory.Frame(int(u.Pages[1])))
+			if err := arena.Copy(to*size, arena, from*size, size); err != nil {
+				return fmt.Errorf("%w: copy a page of a conversation: %w", gpubatch.ErrDevice, err)
+			}
+			c.memory.MarkDirty(u.Pages[1:])
+		}
+		return nil
+	})
 }
 
 // Text returns tokens of a conversation from a position on, and its progress.

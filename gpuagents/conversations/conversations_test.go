@@ -257,6 +257,52 @@ func TestRandom(t *testing.T) {
 	}
 }
 
+// TestFork: agents that are copies of the first tokens of another one make its tokens, with frames for
+// all pages and with the fewest, and the copied pages are in the next checkpoint.
+func TestFork(t *testing.T) {
+	d, o := opentest.Device(t), testOptions(t, 16)
+	for _, b := range []*pages.Budget{nil, few(8)} {
+		c, p := open(t, d, b, nil, o), &plain{o: o}
+		prompt := func(agent int, q swarms.Prompt) {
+			_, err := c.Prompt(t.Context(), agent, q)
+			testkit.NoError(t, "Prompt", err)
+			a := &p.all[agent]
+			a.tokens = append(a.tokens, q.Tokens...)
+			a.read, a.left, a.active, a.prompt = min(a.read, len(a.tokens)-1), q.Max, true, q
+		}
+		tick := func() {
+			t.Helper()
+			rows, _, err := c.Tick(t.Context(), 20)
+			testkit.NoError(t, "Tick", err)
+			if d := cmp.Diff(p.tick(20), rows); d != "" {
+				t.Fatalf("a tick (-want +got):\n%s", d)
+			}
+		}
+		long := swarms.Prompt{Max: 10}
+		for i := range 70 {
+			long.Tokens = append(long.Tokens, int32(i%vocabulary))
+		}
+		prompt(0, long)
+		tick()
+		clear(c.memory.Dirty())
+		for into := 1; into < testAgents; into++ {
+			to := 3*into + 8
+			testkit.NoError(t, "Fork", c.Fork(t.Context(), 0, into, to))
+			p.all[into] = plainAgent{tokens: slices.Clone(p.all[0].tokens[:to]), read: to - 1}
+			for k := range c.pagesOf(to - 1) {
+				if !c.memory.Dirty()[c.page(into, k)] {
+					t.Errorf("page %d of a fork of %d tokens does not get into the next checkpoint", k, to)
+				}
+			}
+		}
+		for agent := range testAgents {
+			prompt(agent, swarms.Prompt{Max: 5})
+		}
+		tick()
+		p.check(t, c)
+	}
+}
+
 // TestProcesses: a process that opens the pages of the last checkpoint goes on from it. One that has
 // the records alone, as of a snapshot, reads the tokens again.
 func TestProcesses(t *testing.T) {
