@@ -28,9 +28,8 @@ type shaped struct {
 
 func (s shaped) Parameters() *architecture.Parameters { return &s.p }
 
-// converse opens conversations with room for -positions tokens and some more. With few the device has
-// frames for one of them, and the others are in host memory. Each
-// conversation has each pages.
+// converse opens conversations with room for -positions tokens and some more, of each pages. With few
+// the device has frames for one of them, and the others are in host memory.
 func converse(b *testing.B, agents int, few bool) (c *conversations.Conversations, each int) {
 	b.Helper()
 	dev, context := opentest.Open(b, *opentest.Name, cuda.Options{}), *positions+64

@@ -52,6 +52,7 @@ var views = []view{
 	{"replay", "swarms/shops/shards/1/at/30", "Replaying the log"},
 	{"agents", "agents", "NVIDIA H100"},
 	{"agent", "agents/g1", "Device temperature"},
+	{"models of an agent", "agents/g1", "4.00 GiB on its devices, 1.50 GiB pass in each step"},
 	{"timeline", "agents/g1", "read back"},
 	{"tiers", "tiers", "gpu to cpu"},
 	{"map of pages", "tiers", "Pale cells"},

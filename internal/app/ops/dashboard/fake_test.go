@@ -440,6 +440,9 @@ func fakeState() *cluster.State {
 		sample("exoswarm_swarm_pages", 120, "tier", "gpu"), sample("exoswarm_swarm_pages", 40, "tier", "cpu"),
 		sample("exoswarm_swarm_stored_pages", 400, "tier", "nvme"),
 		sample("exoswarm_swarm_stored_bytes", 4e8, "tier", "nvme"),
+		sample("exoswarm_model_bytes", 4<<30, "device", "gpu0", "place", "device"),
+		sample("exoswarm_model_bytes", 1<<30, "device", "gpu0", "place", "pinned"),
+		sample("exoswarm_model_bytes", 1<<29, "device", "gpu0", "place", "file"),
 		sample("exoswarm_device_temperature_celsius", 61, "device", "gpu0"),
 	}}}
 	return &cluster.State{
