@@ -60,7 +60,6 @@ func NewMachine(
 	}
 	m, err := transformer.New(ctx, dev, transformer.Options{
 		Parameters: p, Context: o.Context, PagePositions: o.positions(), PageSize: int64(o.Layout.PageBytes),
-		Exact: ref.Exact,
 	}, held)
 	if errors.Is(err, transformer.ErrModel) {
 		err = jobs.Errorf(jobs.CodeInvalid, "model %s: %v", ref.Name, err)

@@ -43,7 +43,7 @@ func converse(b *testing.B, agents int, few bool) (c *conversations.Conversation
 		Layout: layout, Agents: agents, Context: context, Chunk: 512, CacheBytes: transformer.PositionBytes(p),
 	}
 	var budget *pages.Budget
-	if each = 1 + (context-1)/transformer.PositionsOf(p, page); few {
+	if each = 1 + (context-1)/(page/int(o.CacheBytes)); few {
 		budget = pages.NewBudget(int64(each+2)*int64(page), int64(agents*(each+1)+128)*int64(page))
 	}
 	c, err = conversations.New(dev, budget, o)

@@ -19,6 +19,6 @@ func Shaped(t testing.TB, dev device.Device, context int) (*Machine, architectur
 		page *= 2
 	}
 	return machine(t, dev, filled(t, p, *kind), Options{
-		PagePositions: PositionsOf(p, page), PageSize: int64(page), Context: context, Chunk: 512,
+		PagePositions: page / int(PositionBytes(p)), PageSize: int64(page), Context: context, Chunk: 512,
 	}), p, page
 }

@@ -39,7 +39,7 @@ func TestPassingLayers(t *testing.T) {
 	dev, p := opentest.Device(t), small(architecture.Llama)
 	p.Layers = 9
 	of := random(t, 21, p, quant.Q8_0)
-	o := Options{Parameters: p, PagePositions: 8, Chunk: 10, Exact: true}
+	o := Options{Parameters: p, PagePositions: 8, Chunk: 10}
 	tokens := words(rand.New(rand.NewPCG(21, 22)), 35, p.Vocabulary)
 	want := alone(t, dev, machine(t, dev, of, o), len(tokens)).read(t, tokens...)
 	h := weights.NewHolder(dev, pages.NewBudget(700<<10, 0))

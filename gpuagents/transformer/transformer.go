@@ -45,9 +45,6 @@ type Options struct {
 	PagePositions int
 	// PageSize is the number of bytes of a frame, at least PageBytes; 0: PageBytes.
 	PageSize int64
-	// Exact asks for results with the same bits on every device. All results are exact: there is no
-	// other form yet.
-	Exact bool
 }
 
 // Run is what a Step does for one agent.
@@ -116,9 +113,4 @@ func PositionBytes(p architecture.Parameters) int64 {
 // PageBytes is the number of bytes of a page of positions.
 func PageBytes(p architecture.Parameters, positions int) int64 {
 	return int64(positions) * PositionBytes(p)
-}
-
-// PositionsOf is the number of positions that a page of pageBytes has room for.
-func PositionsOf(p architecture.Parameters, pageBytes int) int {
-	return int(int64(pageBytes) / PositionBytes(p))
 }
