@@ -47,7 +47,8 @@ func TestConversationRecovery(t *testing.T) {
 	create := func(name string) *swarmclient.Swarm {
 		spec := write(t, filepath.Join(t.TempDir(), "swarm.yaml"), fmt.Sprintf("name: %s\naddressed: agent\n"+
 			"agents: %d\nseed: 7\ncell: {kind: transformer, model: gopher, exact: true, params: {context: %d, "+
-			"chunk: 16}}\npage_size: 64KiB\ncheckpoint: {interval: 100ms, entries: 7}\n", name, *talkStreams, 256+answer))
+			"chunk: 16}}\npage_size: 64KiB\ncheckpoint: {interval: 100ms, entries: 7}\n", name, *talkStreams,
+			256+answer))
 		expect(t, 0, "swarm", "create", "-f", spec, "--snapshots", r.root, "--nats", r.url)
 		s, err := client.Open(ctx, name)
 		testkit.NoError(t, "Open", err)

@@ -61,8 +61,8 @@ command serves the model itself until it ends.`,
 }
 
 func flags(f *pflag.FlagSet) {
-	f.String("api", "", "address of the server, such as http://127.0.0.1:8228; empty: exoswarm serve in this folder, or "+
-		"this command")
+	f.String("api", "", "address of the server, such as http://127.0.0.1:8228; empty: exoswarm serve in this folder, "+
+		"or this command")
 	f.String("token-file", "", "file with the token of programs; empty: program.token of exoswarm serve in this "+
 		"folder")
 	f.Duration("patience", 30*time.Second, "how long the server may be away")
@@ -93,8 +93,8 @@ func connect(cmd *cobra.Command, model string) (c *client, end func() error, err
 		c.api, file = url, cmp.Or(file, here)
 	}
 	if file == "" {
-		return nil, nil, command.Usage("--token-file is missing: name the file with the token of programs of the server "+
-			"at --api %s", c.api)
+		return nil, nil, command.Usage("--token-file is missing: name the file with the token of programs of the "+
+			"server at --api %s", c.api)
 	}
 	c.api = strings.TrimRight(c.api, "/") + "/v1/"
 	token, err := os.ReadFile(file)

@@ -71,8 +71,8 @@ func stored(cmd *cobra.Command, name string) (err error) {
 	defer func() { err = errors.Join(err, b.Close()) }()
 	_, _, err = model.ReadManifest(cmd.Context(), b, name)
 	if errors.Is(err, model.ErrNotFound) {
-		return command.Usage("model %s is not stored in this folder: load it with exoswarm model load %[1]s --file FILE, "+
-			"or name a server with --api and --token-file", name)
+		return command.Usage("model %s is not stored in this folder: load it with exoswarm model load %[1]s --file "+
+			"FILE, or name a server with --api and --token-file", name)
 	}
 	return err
 }

@@ -195,8 +195,8 @@ func modelLoad(cmd *cobra.Command, b bucket.Bucket, c *natsq.Conn, names []strin
 		return err
 	}
 	if place, _ := cmd.Flags().GetString("snapshots"); c == nil && place == "" && m.Parameters != nil {
-		cmd.PrintErrf("model %s is stored: talk with it (exoswarm chat %[1]s), or serve it to programs (exoswarm serve "+
-			"--models %[1]s)\n", m.Name)
+		cmd.PrintErrf("model %s is stored: talk with it (exoswarm chat %[1]s), or serve it to programs (exoswarm "+
+			"serve --models %[1]s)\n", m.Name)
 	}
 	return nil
 }

@@ -119,8 +119,8 @@ func prepare(cmd *cobra.Command, store bucket.Bucket, place, name, form string, 
 		if place != snapshotFolder(command.DataFolder()) {
 			at = " --snapshots " + place
 		}
-		return nil, nil, command.Usage("--models: model %s is not stored yet: load it with exoswarm model load %[1]s%s "+
-			"--file FILE", name, at)
+		return nil, nil, command.Usage("--models: model %s is not stored yet: load it with exoswarm model load "+
+			"%[1]s%s --file FILE", name, at)
 	case err != nil:
 		return nil, nil, err
 	case m.Parameters == nil:
