@@ -14,7 +14,7 @@ OUTSIDE = ./architecture ./deploy/... ./doclint ./grafana ./longtests
 tool = $(PLAIN) go build -C tools -o ../bin/tools/$(notdir $(1)) ./$(1) && $(PLAIN) bin/tools/$(notdir $(1))
 WITH_CUDA = CGO_ENABLED=1 CGO_LDFLAGS=-L$(CUDA_STUBS) GOFLAGS="$(FLAGS),cuda"
 
-.PHONY: all leader cuda-program build vet test test-long lint cuda worker sanitize valgrind bench fuzz crash damage mutate nab quality quiet fleets chaos recover recover-train recover-cluster recover-race lifecycle many soak watching test-slice entities metrics-cost scale architecture images pictures release snapshot recover-detectors clean
+.PHONY: all leader cuda-program build vet test test-long lint cuda worker sanitize valgrind bench fuzz crash damage mutate nab quality quiet fleets chaos recover recover-train recover-talk recover-cluster recover-race lifecycle many soak watching test-slice entities metrics-cost scale architecture images pictures release snapshot recover-detectors clean
 
 all: lint build test
 
@@ -41,7 +41,7 @@ test-slice: ## a quarter of what test-long adds to test: the slice of the day, o
 	$(call tool,longtests)
 
 # A campaign consists of long tests.
-crash damage nab chaos recover recover-train recover-cluster recover-race recover-detectors lifecycle many soak mutate: export EXOSWARM_LONG = 1
+crash damage nab chaos recover recover-train recover-talk recover-cluster recover-race recover-detectors lifecycle many soak mutate: export EXOSWARM_LONG = 1
 
 # Lint and vet read the Go files that cgo generates. With -trimpath the cache gives them for another folder with the same
 # files, and they name that folder, which may be gone (https://go.dev/issue/36072).
@@ -125,6 +125,9 @@ recover: ## 200 kill -9 of agents and NATS server under load, over four seeds, a
 
 recover-train: ## 50 kill -9 of the GPU agent in a training and 16 in one of a program, about 30 minutes: the weights of undisturbed ones
 	go test -count=1 -v -timeout 2h -run '^TestTrain(Program)?Recovery$$' ./cmd/exoswarm -args -train.kills=50
+
+recover-talk: ## 200 kill -9 of the GPU agent in 100 conversations, about 8 minutes: the tokens of undisturbed ones
+	go test -count=1 -v -timeout 4h -run '^TestConversationRecovery$$' ./cmd/exoswarm -args -talk.kills=200
 
 recover-cluster: ## 1,000 kill -9 and 200 SIGSTOP over ten seeds, of three NATS servers and two agents of each kind: as recover
 	for seed in 1 2 3 4 5 6 7 8 9 10; do \
