@@ -270,7 +270,7 @@ func (t *Trainer) state(ctx context.Context) (*state, error) {
 			device.Bytes(s.weights), device.Bytes(s.mean), device.Bytes(s.square), device.Bytes(s.exponents),
 		} {
 			m := p.Optimizer
-			from := [...]device.Buffer{m.memory.weights, m.mean, m.square, m.exponents}[i]
+			from := [...]device.Buffer{m.weights, m.mean, m.square, m.exponents}[i]
 			read := to
 			if rank > 0 {
 				read = make([]byte, len(to))

@@ -31,7 +31,7 @@ func TestPriority(t *testing.T) {
 			testkit.NoError(t, "Priority", err)
 			testkit.NoError(t, "Close", s.Close())
 		}
-		if !(priorities[ahead] < priorities[behind]) {
+		if priorities[ahead] >= priorities[behind] {
 			t.Fatalf("priorities %v of streams and background streams, want a lower number of streams", priorities)
 		}
 	}
