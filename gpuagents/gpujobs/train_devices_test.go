@@ -72,8 +72,8 @@ func TestTrainDeviceFails(t *testing.T) {
 	var lines bytes.Buffer
 	want := trainOnOne(t, &lines)
 	o, devices := several(t, 3)
-	if devices < 3 {
-		t.Skip("three devices are needed")
+	if devices < 2 {
+		t.Skip("two devices are needed")
 	}
 	b, all, attempts, failures := models(t), o.AllSlots, 0, [3]int{}
 	o.Models, o.TrainCheckpoint = b, 1
@@ -82,7 +82,7 @@ func TestTrainDeviceFails(t *testing.T) {
 		attempts++
 		if attempts > 1 {
 			slots[1].Release()
-			return append(slots[:1], slots[2]), err
+			return append(slots[:1], slots[2:]...), err
 		}
 		for i, s := range slots {
 			dev := s.Device()
@@ -106,7 +106,7 @@ func TestTrainDeviceFails(t *testing.T) {
 	got, err := r.attempt(t, "j", large(), 0, nil, &lines)
 	testkit.NoError(t, "another attempt", err)
 	sameOutput(t, got, want)
-	if got.Devices != 2 || !bytes.Contains(lines.Bytes(), []byte("training goes on from a checkpoint")) {
-		t.Errorf("the other attempt had %d devices, want 2 and a checkpoint: %s", got.Devices, lines.String())
+	if got.Devices != devices-1 || !bytes.Contains(lines.Bytes(), []byte("training goes on from a checkpoint")) {
+		t.Errorf("the other attempt had %d devices, want %d and a checkpoint: %s", got.Devices, devices-1, lines.String())
 	}
 }
