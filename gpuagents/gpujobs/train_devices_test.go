@@ -107,6 +107,7 @@ func TestTrainDeviceFails(t *testing.T) {
 	testkit.NoError(t, "another attempt", err)
 	sameOutput(t, got, want)
 	if got.Devices != devices-1 || !bytes.Contains(lines.Bytes(), []byte("training goes on from a checkpoint")) {
-		t.Errorf("the other attempt had %d devices, want %d and a checkpoint: %s", got.Devices, devices-1, lines.String())
+		t.Errorf("the other attempt had %d devices, want %d and a checkpoint: %s", got.Devices, devices-1,
+			lines.String())
 	}
 }
