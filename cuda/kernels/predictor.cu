@@ -19,10 +19,10 @@
 #define NEAR_PART 0.85f
 #define QUIET_PART 0.83f
 #define LEAST_BLOCKS 2
-#define RATE_NATS 0.82f
+#define RATE_NATS 0.77f
 #define RATE_SLOPE 0.52f
 #define RATE_BEND -3.5f
-#define RATE_RARE 0.067f
+#define RATE_RARE 0.04f
 #define SUSPECT_PART 0.75f
 #define MOST_RATE 0.32f
 #define WORTH_START 0.4f
@@ -180,7 +180,7 @@ __device__ __forceinline__ void set_levels(Group &g, const State &state, const u
 __device__ __forceinline__ float evidence_for(const Group &g, const TailShape &shape, const unsigned *bins) {
   float sum = 0.0f;
 #pragma unroll
-  for (int k = 0; k < PREDICTOR_KINDS; k++) sum = add(sum, evidence_of(score_of(&g.history[k], shape, bins[k])));
+  for (int k = 0; k < PREDICTOR_KINDS; k++) sum = add(sum, evidence_against(&g.history[k], shape, bins[k]));
   return sum;
 }
 
@@ -364,8 +364,9 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
 
     // The agents: step, and vote.
     const float level = abs32(g.hold);
-    const float loud = mul((float)PREDICTOR_KINDS, evidence_of(max32(g.alarm, level)));
-    const float odd = mul((float)PREDICTOR_KINDS, evidence_of(g.suspect));
+    const float most = most_evidence(&g.history[0]);
+    const float loud = mul((float)PREDICTOR_KINDS, grown(evidence_of(max32(g.alarm, level)), most));
+    const float odd = mul((float)PREDICTOR_KINDS, grown(evidence_of(g.suspect), most));
     Ballots ballots;
     ballots.clear();
     for (unsigned a = thread; a < A; a += threads) {
@@ -395,7 +396,8 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
       float score = 0.0f, held = level;
       bool inside = g.hold < 0.0f, opens = false;
       if (warm) {
-        float nats = max32(0.0f, log32(quo(evidence_for(g, set.shape, g.bins), (float)PREDICTOR_KINDS)));
+        const float evidence = quo(evidence_for(g, set.shape, g.bins), (float)PREDICTOR_KINDS);
+        float nats = max32(0.0f, log32(young(evidence, most)));
         score = quo(nats, add(nats, (float)SCORE_HALF));
         if (inside || nats <= level || nats < mul(NEAR_PART, g.alarm))
           score = mul(mul(QUIET_PART, quo(g.alarm, add(g.alarm, (float)SCORE_HALF))), score);

@@ -92,13 +92,37 @@ __device__ __forceinline__ float evidence_of(float nats) {
   return exp32(max32(0.0f, min32((float)MOST_NATS, nats)));
 }
 
-// The surprise of a bin in nats, after fit.
+// The surprise of a bin in nats, after fit, if nothing is known but the shape of the tail.
 __device__ __forceinline__ float score_of(const History *h, const TailShape &shape, unsigned bin) {
   float rank = log32(quo(add(h->total, 1.0f), add((float)h->at_least[bin / (SURPRISE_FINE / HISTORY_FINE)], 0.5f)));
   if (bin < h->edge) return rank;
   // 0.021660849 is a bin in nats: ln 2 / 32.
   float tail = add(h->log_tail, quo(mul((float)(bin - h->edge), 0.021660849f), h->excess));
   return add(tail, mul(shape.rank_mix, sub(rank, tail)));
+}
+
+// The evidence of a bin, after fit: the inverse of its probability, by the blocks that reached it and by the tail.
+__device__ __forceinline__ float evidence_against(const History *h, const TailShape &shape, unsigned bin) {
+  const float tail = evidence_of(score_of(h, shape, bin));
+  const float reached = (float)h->at_least[bin / (SURPRISE_FINE / HISTORY_FINE)];
+  const float weight = quo(reached, add(reached, (float)RANK_DOUBT));
+  const float seen = mul(weight, quo(add(reached, 0.5f), add(h->total, 1.0f)));
+  return quo(tail, add(sub(1.0f, weight), mul(tail, seen)));
+}
+
+// The evidence of all kinds together, of which a group of few blocks knows no more than `most`.
+__device__ __forceinline__ float most_evidence(const History *h) {
+  const float blocks = (float)(h->at_least[0] + 1);
+  return mul(blocks, blocks);
+}
+
+__device__ __forceinline__ float young(float evidence, float most) {
+  return quo(evidence, add(1.0f, quo(evidence, most)));
+}
+
+// The evidence that young makes this one: infinite if a group does not know it yet.
+__device__ __forceinline__ float grown(float evidence, float most) {
+  return evidence < most ? quo(evidence, sub(1.0f, quo(evidence, most))) : __uint_as_float(0x7f800000u);
 }
 
 // Counts the largest surprise of a block of observations and fades old ones. All threads call it with the same `first`,

@@ -11,14 +11,14 @@ import (
 // TestIncident: an anomalous decision has a score of the alarm or more. After one, neither another
 // one nor such a score comes before a normal one.
 func TestIncident(t *testing.T) {
-	const alarm = 0.39
+	const alarm = 0.3
 	for trial := range 8 {
 		rng := rand.New(rand.NewPCG(uint64(trial), 15))
 		voting := cells.Weighted
 		if trial%2 == 1 {
 			voting = cells.Voting{Rule: kernels.RulePlurality}
 		}
-		b := bind(t, "predictor", map[string]float64{"alarm": alarm, "warmup": 25, "share": 0.2 + 0.1*float64(trial)},
+		b := bind(t, "predictor", map[string]float64{"alarm": alarm, "suspect": 0.25, "warmup": 25, "share": 0.2 + 0.1*float64(trial)},
 			24, 1+trial%3, voting)
 		events := randomEvents(rng, 3000, 1, b.Features)
 		out := newSwarm(t, b, 1<<18).play(events, nil)

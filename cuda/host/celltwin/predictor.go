@@ -230,7 +230,9 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 	alarm, suspect := g.alarm, g.suspect
 	level, inside := fmath.Abs(g.hold), g.hold < 0
 	// Agents compare sums of evidence: the logarithm of a mean is taken for the group alone.
-	loud, odd := float32(kinds*evidenceOf(fmath.Max(alarm, level))), float32(kinds*evidenceOf(suspect))
+	most := g.history[0].most()
+	loud := float32(kinds * grown(evidenceOf(fmath.Max(alarm, level)), most))
+	odd := float32(kinds * grown(evidenceOf(suspect), most))
 	var bins [kinds]uint32
 	for k := range bins {
 		bins[k] = g.collect(k)
@@ -266,7 +268,7 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 
 	score, opens := float32(0), false
 	if warm {
-		surprisal := fmath.Max(0, fmath.Log(g.evidence(bins)/kinds))
+		surprisal := fmath.Max(0, fmath.Log(young(g.evidence(bins)/kinds, most)))
 		score = surprisal / (surprisal + kernels.ScoreHalf)
 		if inside || surprisal <= level || surprisal < float32(nearPart*alarm) {
 			score = float32(float32(quietPart*(alarm/(alarm+kernels.ScoreHalf))) * score)

@@ -151,7 +151,11 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 	evidence := func(bins [6]uint32) float32 {
 		sum := float32(0)
 		for kind, bin := range bins {
-			sum += evidenceOf(g.surprisal(g.reached[kind], bin))
+			reached := g.reached[kind]
+			came := float32(reached[bin/4])
+			share := came / (came + 30)
+			tail, total := evidenceOf(g.surprisal(reached, bin)), float32(reached[0])
+			sum += tail / (1 - share + times(tail, times(share, (came+0.5)/(total+1))))
 		}
 		return sum
 	}
@@ -164,13 +168,20 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 		}
 		step := times(float32(t-g.since), 1e-9) / float32(max(g.seen, 1))
 		l := fmath.Log(max(1e-30, min(0.32, times(perSecond, step))))
-		alarm = 0.82 - times(0.52, l)
+		alarm = 0.77 - times(0.52, l)
 		rare := max(0, -3.5-l)
-		alarm += times(0.067, times(rare, rare))
+		alarm += times(0.04, times(rare, rare))
 		suspect = times(0.75, alarm)
 	}
 
-	// The votes.
+	// The votes. A group of few blocks knows little.
+	most := times(float32(g.reached[0][0]+1), float32(g.reached[0][0]+1))
+	known := func(nats float32) float32 {
+		if e := evidenceOf(nats); e < most {
+			return e / (1 - e/most)
+		}
+		return float32(math.Inf(1))
+	}
 	warm := g.seen >= uint64(g.words[kernels.PredictorWarmup]) && g.reached[0][0] >= 2
 	counts = make([]uint32, 3)
 	all := uint64(0)
@@ -178,10 +189,10 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 	for _, b := range ballots {
 		all += uint64(b.weight)
 		vote := 0
-		if warm && evidence(b.bins) >= 6*evidenceOf(suspect) {
+		if warm && evidence(b.bins) >= 6*known(suspect) {
 			vote = 1
 		}
-		if warm && evidence(b.bins) >= 6*evidenceOf(max(g.hold, alarm)) {
+		if warm && evidence(b.bins) >= 6*known(max(g.hold, alarm)) {
 			vote = 2
 		}
 		if g.b.Voting.Rule == kernels.RuleWeighted {
@@ -210,7 +221,8 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 	}
 	opens := false
 	if warm {
-		s := max(0, fmath.Log(evidence(bins)/6))
+		all := evidence(bins) / 6
+		s := max(0, fmath.Log(all/(1+all/most)))
 		score = s / (s + 4)
 		opens = !g.inside && s >= alarm && s > g.hold
 		if s <= g.hold || g.inside || s < times(0.85, alarm) { // quiet rows stay below the alarm

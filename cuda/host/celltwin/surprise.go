@@ -43,7 +43,8 @@ func groupSurprise(byBin *[kernels.SurpriseBins]uint32, top, total, share uint32
 }
 
 // history is the distribution of the largest surprise of each past block of a group, and what a
-// surprise means against it: its evidence, the inverse of the probability that a block reaches it.
+// surprise means against it: its evidence, the inverse of the probability that a block reaches it;
+// see kernels.RankDoubt.
 // Blocks make kinds comparable: a slow kind that stays high for long counts once, as a short one.
 //
 // Inside the bulk the probability is the rank. The tail, which has too few blocks for ranks, is
@@ -110,9 +111,30 @@ func (h *history) fit() {
 // against returns the evidence of a fine bin, at least 1, from the cache that fit empties.
 func (h *history) against(bin uint32) float32 {
 	if h.evidence[bin] == 0 {
-		h.evidence[bin] = evidenceOf(h.surprisal(bin))
+		tail := evidenceOf(h.surprisal(bin))
+		reached := float32(h.atLeast[bin/(kernels.SurpriseFine/kernels.HistoryFine)])
+		weight := reached / (reached + kernels.RankDoubt)
+		seen := float32(weight * ((reached + 0.5) / (h.total + 1)))
+		h.evidence[bin] = tail / ((1 - weight) + float32(tail*seen))
 	}
 	return h.evidence[bin]
+}
+
+// most returns the most evidence of all kinds together that a group knows.
+func (h *history) most() float32 {
+	blocks := float32(h.atLeast[0] + 1)
+	return blocks * blocks
+}
+
+// young bounds the evidence of all kinds together by most.
+func young(evidence, most float32) float32 { return evidence / (1 + evidence/most) }
+
+// grown returns the evidence that young makes this one: infinite if a group does not know it yet.
+func grown(evidence, most float32) float32 {
+	if evidence < most {
+		return evidence / (1 - evidence/most)
+	}
+	return float32(math.Inf(1))
 }
 
 // againstAll adds to each sum what against returns for its bin.
@@ -134,7 +156,7 @@ func evidenceOf(nats float32) float32 {
 	return fmath.Exp(fmath.Max(0, fmath.Min(kernels.MostNats, nats)))
 }
 
-// surprisal computes the surprise of a bin in nats; see history.
+// surprisal computes the surprise of a bin in nats, if nothing is known but the shape of the tail.
 func (h *history) surprisal(bin uint32) float32 {
 	const fine = math.Ln2 / kernels.SurpriseFine
 	rank := fmath.Log((h.total + 1) / (float32(h.atLeast[bin/(kernels.SurpriseFine/kernels.HistoryFine)]) + 0.5))
