@@ -18,8 +18,10 @@ func TestIncident(t *testing.T) {
 		if trial%2 == 1 {
 			voting = cells.Voting{Rule: kernels.RulePlurality}
 		}
-		b := bind(t, "predictor", map[string]float64{"alarm": alarm, "suspect": 0.25, "warmup": 25, "share": 0.2 + 0.1*float64(trial)},
-			24, 1+trial%3, voting)
+		values := map[string]float64{
+			"alarm": alarm, "suspect": 0.25, "warmup": 25, "share": 0.2 + 0.1*float64(trial),
+		}
+		b := bind(t, "predictor", values, 24, 1+trial%3, voting)
 		events := randomEvents(rng, 3000, 1, b.Features)
 		out := newSwarm(t, b, 1<<18).play(events, nil)
 		incidents, inside := 0, false
