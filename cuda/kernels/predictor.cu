@@ -5,6 +5,7 @@
 #include "fmath.cuh"
 #include "front.cuh"
 #include "latest.cuh"
+#include "pace.cuh"
 #include "relation.cuh"
 #include "state.cuh"
 #include "surprise.cuh"
@@ -72,6 +73,7 @@ struct Group {
   float known; // 1 if the time of day has a habit, else 0
   float hold; // negative while an incident lasts
   float alarm, suspect; // nats
+  Pace pace;
   unsigned bins[PREDICTOR_KINDS]; // the group's surprise
   unsigned block[PREDICTOR_KINDS]; // the largest of the present block
   Tally tally;
@@ -299,6 +301,7 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
   for (unsigned k = thread; k < PREDICTOR_KINDS; k += threads) g.block[k] = *state.group32(PREDICTOR_VAR_BLOCK, k);
   if (thread == 0) {
     g.hold = *state.group(PREDICTOR_VAR_HOLD, 0);
+    g.pace.load(state);
     g.alarm = param(params, PREDICTOR_ALARM);
     g.suspect = param(params, PREDICTOR_SUSPECT);
   }
@@ -354,6 +357,7 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
     if (thread == 0) {
       g.known = day_known ? 1.0f : 0.0f;
       set_levels(g, state, params, t, seen);
+      g.pace.see(t, inverse, params[PREDICTOR_BLOCK], (float)before[0]);
       clear_tally(&g.tally);
     }
     if (warm && !fitted)
@@ -364,7 +368,7 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
 
     // The agents: step, and vote.
     const float level = abs32(g.hold);
-    const float most = most_evidence(&g.history[0]);
+    const float most = most_evidence(g.pace.known);
     const float loud = mul((float)PREDICTOR_KINDS, grown(evidence_of(max32(g.alarm, level)), most));
     const float odd = mul((float)PREDICTOR_KINDS, grown(evidence_of(g.suspect), most));
     Ballots ballots;
@@ -450,6 +454,9 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
   for (unsigned b = thread; b < PREDICTOR_KINDS * HISTORY_BINS; b += threads)
     *state.group32(PREDICTOR_VAR_HISTORY, b) = g.history[b / HISTORY_BINS].at_least[b % HISTORY_BINS];
   for (unsigned k = thread; k < PREDICTOR_KINDS; k += threads) *state.group32(PREDICTOR_VAR_BLOCK, k) = g.block[k];
-  if (thread == 0) *state.group(PREDICTOR_VAR_HOLD, 0) = g.hold;
+  if (thread == 0) {
+    *state.group(PREDICTOR_VAR_HOLD, 0) = g.hold;
+    g.pace.store(state);
+  }
   if (resident && thread < A) own.store(state, thread);
 }

@@ -102,6 +102,10 @@ const (
 	// group: level in nats that the next alarm must exceed, negative while an incident lasts
 	PredictorVarHold
 	PredictorVarBlock      // group [kinds]: the largest bin of the present block
+	PredictorVarTime       // group i64: the time of the last observation
+	PredictorVarInterval   // group: usual log of the nanoseconds between two times
+	PredictorVarWidest     // group [2]: how much longer and shorter intervals usually are at most
+	PredictorVarKnown      // group: blocks that count as evidence: fewer after an unusual interval
 	PredictorVarHidden     // agent [hidden]
 	PredictorVarReadout    // agent [readout]
 	PredictorVarMean       // agent: its level of the value, at its own rate
@@ -163,6 +167,10 @@ func PredictorVars(features, related int) []Var {
 		PredictorVarHistory:    {Name: "history", Elem: U32, Width: PredictorKinds * HistoryBins, Group: true},
 		PredictorVarHold:       {Name: "hold", Elem: F32, Width: 1, Group: true},
 		PredictorVarBlock:      {Name: "block", Elem: U32, Width: PredictorKinds, Group: true},
+		PredictorVarTime:       {Name: "time", Elem: I64, Width: 1, Group: true},
+		PredictorVarInterval:   {Name: "interval", Elem: F32, Width: 1, Group: true},
+		PredictorVarWidest:     {Name: "widest", Elem: F32, Width: 2, Group: true},
+		PredictorVarKnown:      {Name: "known", Elem: F32, Width: 1, Group: true},
 		PredictorVarHidden:     {Name: "hidden", Elem: F32, Width: PredictorHidden},
 		PredictorVarReadout:    {Name: "readout", Elem: F32, Width: PredictorReadout},
 		PredictorVarMean:       {Name: "mean", Elem: F32, Width: 1},

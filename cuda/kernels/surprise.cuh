@@ -111,9 +111,9 @@ __device__ __forceinline__ float evidence_against(const History *h, const TailSh
 }
 
 // The evidence of all kinds together, of which a group of few blocks knows no more than `most`.
-__device__ __forceinline__ float most_evidence(const History *h) {
-  const float blocks = (float)(h->at_least[0] + 1);
-  return mul(blocks, blocks);
+__device__ __forceinline__ float most_evidence(float blocks) {
+  const float more = add(blocks, 1.0f);
+  return mul(more, more);
 }
 
 __device__ __forceinline__ float young(float evidence, float most) {

@@ -27,6 +27,7 @@ const MostNats = 40
 // k of n past blocks reached is their share with a weight of k/(k+RankDoubt), and what the tail says
 // with the rest. So a surprise that came before is not rare, however far it is from the others. All
 // kinds together count as evidence of at most (n+1)^2: what a few blocks did not have may be usual.
+// Of n blocks fewer count after an unusual interval; see PredictorVarKnown.
 const RankDoubt = 30
 
 // MaxFeatures is the maximum of features of an observation: what a block keeps of them in shared

@@ -49,15 +49,23 @@ func (s *swarm) check(t *testing.T, what string, out columns) {
 			t.Fatalf("%s: round %d at %d", what, out.rounds[i], i)
 		}
 	}
-	for i, v := range s.floats() {
-		if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
-			t.Fatalf("%s: state word %d is %v", what, i, v)
+	for k, v := range s.layout.Vars {
+		if v.Elem != kernels.F32 {
+			continue
+		}
+		n := v.Width * s.layout.Slots
+		if !v.Group {
+			n *= s.layout.Agents
+		}
+		for i, x := range s.floats()[s.layout.Offsets[k]/4:][:n] {
+			if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
+				t.Fatalf("%s: element %d of %s is %v", what, i, v.Name, x)
+			}
 		}
 	}
 }
 
-// floats are the float32 words of the page. Words of integer variables read as tiny numbers and do
-// no harm here.
+// floats are the words of the page as float32.
 func (s *swarm) floats() []float32 {
 	o := openObservation(&twins.Block{}, &kernels.ObserveBound{
 		Pages: s.page, PageBytes: uint64(len(s.page)), Layout: []uint32{1, 1, 0},

@@ -74,6 +74,7 @@ type predictorGroup struct {
 	rest    front // of the residuals
 	related relation
 	habits  habits
+	pace    pace
 	history [kinds]history
 	hold    float32 // negative while an incident lasts
 	block   [kinds]uint32
@@ -209,6 +210,7 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 	}
 	g.habits.recall(o, o.times[n], seen == 0, o.float(kernels.PredictorHabitRate))
 	g.step(o, seen, inverse)
+	g.pace.see(o.times[n], inverse, o.words[kernels.PredictorBlock], float32(g.history[0].atLeast[0]))
 
 	// The scores come from the history before this observation.
 	warm := seen >= uint64(o.words[kernels.PredictorWarmup]) && g.history[0].atLeast[0] >= leastBlocks
@@ -230,7 +232,7 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 	alarm, suspect := g.alarm, g.suspect
 	level, inside := fmath.Abs(g.hold), g.hold < 0
 	// Agents compare sums of evidence: the logarithm of a mean is taken for the group alone.
-	most := g.history[0].most()
+	most := mostEvidence(g.pace.known)
 	loud := float32(kinds * grown(evidenceOf(fmath.Max(alarm, level)), most))
 	odd := float32(kinds * grown(evidenceOf(suspect), most))
 	var bins [kinds]uint32
@@ -483,6 +485,7 @@ func (g *predictorGroup) load(o *observation) {
 	o.loadGroup(kernels.PredictorVarLast, g.front.last)
 	g.related.load(o)
 	g.habits.load(o)
+	g.pace.load(o)
 	for k := range g.history {
 		g.history[k].load(o, k)
 	}
@@ -540,6 +543,7 @@ func (g *predictorGroup) store(o *observation) {
 	o.storeGroup(kernels.PredictorVarLast, g.front.last)
 	g.related.store(o)
 	g.habits.store(o)
+	g.pace.store(o)
 	if g.learnt {
 		o.storeGroup32(kernels.PredictorVarHistory, g.histories())
 	}

@@ -34,6 +34,7 @@ type slowGroup struct {
 	hold    float32
 	inside  bool // an incident lasts
 	since   int64
+	pace    slowPace
 	agents  []slowAgent
 }
 
@@ -174,8 +175,9 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 		suspect = times(0.75, alarm)
 	}
 
-	// The votes. A group of few blocks knows little.
-	most := times(float32(g.reached[0][0]+1), float32(g.reached[0][0]+1))
+	// The votes. A group of few blocks knows little, and less after an interval that is unusual.
+	blocks := g.pace.known(t, n, float32(g.words[kernels.PredictorBlock]), float32(g.reached[0][0])) + 1
+	most := times(blocks, blocks)
 	known := func(nats float32) float32 {
 		if e := evidenceOf(nats); e < most {
 			return e / (1 - e/most)
@@ -268,6 +270,39 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 	g.last = now
 	g.seen++
 	return score, decision, counts, uint32(best.agent)
+}
+
+// slowPace is the intervals between the times of a group.
+type slowPace struct {
+	at              int64 // the time before
+	usual, blocks   float32
+	longer, shorter float32 // than usual, at most
+}
+
+// known is how many of its blocks a group knows enough for at its n-th observation, at time t.
+func (p *slowPace) known(t int64, n, block, blocks float32) float32 {
+	p.blocks = min(p.blocks+2/block, blocks)
+	if n > 1 && t != p.at {
+		l := fmath.Log(float32(uint64(max(t-p.at, p.at-t))))
+		if p.usual == 0 {
+			p.usual = l
+		}
+		d := max(-1, l-p.usual)
+		side := &p.longer
+		if d < 0 {
+			side = &p.shorter
+		}
+		beyond := fmath.Abs(d) - times(1.2, *side) - 0.1
+		if beyond > 0 {
+			p.blocks /= fmath.Exp(min(80, times(4, beyond)))
+			*side += times(max(0.25, min(1, times(128, 1/n))), min(4, beyond))
+		} else {
+			*side -= *side / 16384
+		}
+		p.usual += times(max(1.0/32, 1/n), min(1, d))
+	}
+	p.at = t
+	return p.blocks
 }
 
 // above returns the features less their offsets.

@@ -120,9 +120,9 @@ func (h *history) against(bin uint32) float32 {
 	return h.evidence[bin]
 }
 
-// most returns the most evidence of all kinds together that a group knows.
-func (h *history) most() float32 {
-	blocks := float32(h.atLeast[0] + 1)
+// mostEvidence returns the most evidence of all kinds together that a group of some blocks knows.
+func mostEvidence(blocks float32) float32 {
+	blocks++
 	return blocks * blocks
 }
 
