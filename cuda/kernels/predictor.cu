@@ -6,6 +6,7 @@
 #include "front.cuh"
 #include "latest.cuh"
 #include "pace.cuh"
+#include "peaks.cuh"
 #include "relation.cuh"
 #include "state.cuh"
 #include "surprise.cuh"
@@ -74,6 +75,7 @@ struct Group {
   float hold; // negative while an incident lasts
   float alarm, suspect; // nats
   Pace pace;
+  unsigned shift[PREDICTOR_KINDS]; // of the surprises, what is usual at this half hour
   unsigned bins[PREDICTOR_KINDS]; // the group's surprise
   unsigned block[PREDICTOR_KINDS]; // the largest of the present block
   Tally tally;
@@ -119,6 +121,8 @@ __device__ __forceinline__ void end_visits(const State &state, unsigned V, unsig
       end_visit(state.group(PREDICTOR_VAR_WEEK, f * WEEK_SLOTS + week_slot), state.group(PREDICTOR_VAR_WEEK_VISIT, f),
                 week_rate);
   }
+  if (day_over)
+    for (unsigned k = threadIdx.x; k < PREDICTOR_KINDS; k += blockDim.x) end_peak(state, k, day_slot);
   __syncthreads();
   if (threadIdx.x == 0) {
     if (day_over) {
@@ -333,6 +337,7 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
         *state.group(PREDICTOR_VAR_DAY_WORTH, f) = *state.group(PREDICTOR_VAR_WEEK_WORTH, f) = WORTH_START;
     }
     end_visits(state, V, half, param(params, PREDICTOR_HABIT_RATE));
+    for (unsigned k = thread; k < PREDICTOR_KINDS; k += threads) g.shift[k] = usual_bins(state, k, day_slot);
     const bool day_known = *state.group32(PREDICTOR_VAR_DAY_SEEN, day_slot) > 0;
     const bool week_known = *state.group32(PREDICTOR_VAR_WEEK_SEEN, week_slot) > 0;
     const float front_rate = max32(inverse, set.front_rate), clip = param(params, PREDICTOR_CLIP);
@@ -378,6 +383,8 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
       if (!resident) own.load(state, a);
       step(own, a, A, g, set, inverse, seen == 0, bins, &weight);
       if (!resident) own.store(state, a);
+#pragma unroll
+      for (int k = 0; k < PREDICTOR_KINDS; k++) bins[k] -= min(bins[k], g.shift[k]);
       unsigned candidate = VOTE_NORMAL;
       if (warm) {
         float evidence = evidence_for(g, set.shape, bins);
@@ -440,7 +447,10 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
         fitted = false;
         __syncthreads();
       }
-      for (unsigned k = thread; k < PREDICTOR_KINDS; k += threads) g.block[k] = full ? 0 : max(g.block[k], g.bins[k]);
+      for (unsigned k = thread; k < PREDICTOR_KINDS; k += threads) {
+        g.block[k] = full ? 0 : max(g.block[k], g.bins[k]);
+        learn_peak(state, k, g.bins[k], g.shift[k]);
+      }
     }
     __syncthreads();
     seen++;

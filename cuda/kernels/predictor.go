@@ -106,6 +106,9 @@ const (
 	PredictorVarInterval   // group: usual log of the nanoseconds between two times
 	PredictorVarWidest     // group [2]: how much longer and shorter intervals usually are at most
 	PredictorVarKnown      // group: blocks that count as evidence: fewer after an unusual interval
+	PredictorVarPeaks      // group [DaySlots*kinds]: the largest bins of the last two visits, 16 bits each
+	PredictorVarPeak       // group [kinds]: the largest bin of the present half hour
+	PredictorVarPeakUsual  // group [kinds]: its mean over visits
 	PredictorVarHidden     // agent [hidden]
 	PredictorVarReadout    // agent [readout]
 	PredictorVarMean       // agent: its level of the value, at its own rate
@@ -171,6 +174,9 @@ func PredictorVars(features, related int) []Var {
 		PredictorVarInterval:   {Name: "interval", Elem: F32, Width: 1, Group: true},
 		PredictorVarWidest:     {Name: "widest", Elem: F32, Width: 2, Group: true},
 		PredictorVarKnown:      {Name: "known", Elem: F32, Width: 1, Group: true},
+		PredictorVarPeaks:      {Name: "peaks", Elem: U32, Width: DaySlots * PredictorKinds, Group: true},
+		PredictorVarPeak:       {Name: "peak", Elem: U32, Width: PredictorKinds, Group: true},
+		PredictorVarPeakUsual:  {Name: "peak_usual", Elem: F32, Width: PredictorKinds, Group: true},
 		PredictorVarHidden:     {Name: "hidden", Elem: F32, Width: PredictorHidden},
 		PredictorVarReadout:    {Name: "readout", Elem: F32, Width: PredictorReadout},
 		PredictorVarMean:       {Name: "mean", Elem: F32, Width: 1},

@@ -193,6 +193,11 @@ const (
 	worthGain  = 10
 )
 
+// over reports whether the present visit of a half hour, in a slot, is over at time t.
+func (h *habits) over(t int64) (slot int, over bool) {
+	return int(h.half % kernels.DaySlots), h.visited[0] > 0 && halfOf(t) != h.half
+}
+
 // recall ends the visits that are over at time t, in unix nanoseconds, and finds the habits of t.
 // It reads slots from the page of the group if it needs to.
 func (h *habits) recall(o *observation, t int64, first bool, rate float32) {
@@ -202,8 +207,7 @@ func (h *habits) recall(o *observation, t int64, first bool, rate float32) {
 			h.dayWorth[i], h.weekWorth[i] = worthStart, worthStart
 		}
 	}
-	if h.visited[0] > 0 && half != h.half {
-		slot := int(h.half % kernels.DaySlots)
+	if slot, over := h.over(t); over {
 		h.loadDay(o, slot)
 		// The level is not settled in the first visit, so the second one replaces it.
 		r := fmath.Max(1/fmath.Max(1, float32(h.daySeen[slot])), rate)

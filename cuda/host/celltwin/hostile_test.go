@@ -145,7 +145,7 @@ func FuzzPredictor(f *testing.F) {
 			t.Skip("features are finite")
 		}
 		rng := rand.New(rand.NewPCG(seed, 0))
-		s := newSwarm(t, b, 1<<14)
+		s := newSwarm(t, b, 1<<15)
 		times, x := make([]int64, 200), make([]float32, 400)
 		for i := range x {
 			x[i] = hostileValue(rng)

@@ -75,6 +75,7 @@ type predictorGroup struct {
 	related relation
 	habits  habits
 	pace    pace
+	peaks   peaks
 	history [kinds]history
 	hold    float32 // negative while an incident lasts
 	block   [kinds]uint32
@@ -208,8 +209,13 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 		g.related.see(g.plain.now, g.plain.last, inverse, fmath.Max(inverse, o.float(kernels.PredictorHistoryRate)))
 		g.rest.see(g.related.now, seen, rate, clip)
 	}
+	if slot, over := g.habits.over(o.times[n]); over {
+		g.peaks.end(o, slot)
+	}
 	g.habits.recall(o, o.times[n], seen == 0, o.float(kernels.PredictorHabitRate))
+	g.peaks.recall(o, g.habits.daySlot)
 	g.step(o, seen, inverse)
+	g.peaks.lower(&g.bins)
 	g.pace.see(o.times[n], inverse, o.words[kernels.PredictorBlock], float32(g.history[0].atLeast[0]))
 
 	// The scores come from the history before this observation.
@@ -290,6 +296,7 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 		g.hold = -level
 	}
 	if seen >= eager {
+		g.peaks.learn(o, bins)
 		for k, bin := range bins {
 			g.block[k] = max(g.block[k], bin)
 		}
@@ -486,6 +493,7 @@ func (g *predictorGroup) load(o *observation) {
 	g.related.load(o)
 	g.habits.load(o)
 	g.pace.load(o)
+	g.peaks.fresh = false
 	for k := range g.history {
 		g.history[k].load(o, k)
 	}

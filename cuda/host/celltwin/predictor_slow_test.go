@@ -35,6 +35,7 @@ type slowGroup struct {
 	inside  bool // an incident lasts
 	since   int64
 	pace    slowPace
+	peaks   slowPeaks
 	agents  []slowAgent
 }
 
@@ -148,6 +149,13 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 		ballots[i] = ballot{bins, weight, i}
 	}
 
+	usual := g.peaks.usual(dayVisit, g.seen)
+	for i := range ballots {
+		for kind := range usual {
+			ballots[i].bins[kind] -= min(ballots[i].bins[kind], usual[kind])
+		}
+	}
+
 	evidenceOf := func(nats float32) float32 { return fmath.Exp(max(0, min(40, nats))) }
 	evidence := func(bins [6]uint32) float32 {
 		sum := float32(0)
@@ -244,6 +252,7 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 			break
 		}
 		g.block[kind] = max(g.block[kind], bins[kind])
+		g.peaks.now[kind] = max(g.peaks.now[kind], min(511, bins[kind]+usual[kind]))
 		if reached := &g.reached[kind]; (g.seen+1)%uint64(g.words[kernels.PredictorBlock]) == 0 {
 			for b := range reached {
 				if b <= int(g.block[kind]/4) {
@@ -303,6 +312,38 @@ func (p *slowPace) known(t int64, n, block, blocks float32) float32 {
 	}
 	p.at = t
 	return p.blocks
+}
+
+// slowPeaks is the largest surprises of the visits of each half hour of the day.
+type slowPeaks struct {
+	visit  slowVisit
+	now    [6]uint32
+	mean   [6]float32
+	visits map[int][][6]uint32 // by slot
+}
+
+// usual is what was reached in both of the last two visits beyond the mean of all.
+func (p *slowPeaks) usual(v slowVisit, seen uint64) (bins [6]uint32) {
+	if seen == 0 {
+		p.visits = map[int][][6]uint32{}
+	} else if v.at != p.visit.at {
+		p.visits[p.visit.slot] = append(p.visits[p.visit.slot], p.now)
+		for kind, peak := range p.now {
+			if p.mean[kind] == 0 {
+				p.mean[kind] = float32(peak)
+			}
+			p.mean[kind] = toward(p.mean[kind], float32(peak), 1.0/32)
+		}
+		p.now = [6]uint32{}
+	}
+	p.visit = v
+	if of := p.visits[v.slot]; len(of) > 1 {
+		for kind := range bins {
+			both := float32(min(of[len(of)-1][kind], of[len(of)-2][kind]))
+			bins[kind] = uint32(max(0, both-p.mean[kind]))
+		}
+	}
+	return bins
 }
 
 // above returns the features less their offsets.
