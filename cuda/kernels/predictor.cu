@@ -24,7 +24,7 @@
 #define RATE_NATS 0.74f
 #define RATE_SLOPE 0.52f
 #define RATE_BEND -3.5f
-#define RATE_RARE 0.04f
+#define RATE_RARE 0.03f
 #define SUSPECT_PART 0.75f
 #define MOST_RATE 0.32f
 #define WORTH_START 0.4f

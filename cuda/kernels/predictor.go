@@ -142,7 +142,7 @@ const (
 	RateNats    = 0.74
 	RateSlope   = 0.52
 	RateBend    = -3.5
-	RateRare    = 0.04
+	RateRare    = 0.03
 	SuspectPart = 0.75
 	MostRate    = 0.32
 )

@@ -183,7 +183,7 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 		l := fmath.Log(max(1e-30, min(0.32, times(perSecond, step))))
 		alarm = 0.74 - times(0.52, l)
 		rare := max(0, -3.5-l)
-		alarm += times(0.04, times(rare, rare))
+		alarm += times(0.03, times(rare, rare))
 		suspect = times(0.75, alarm)
 	}
 
