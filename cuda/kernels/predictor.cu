@@ -21,10 +21,10 @@
 #define NEAR_PART 0.85f
 #define QUIET_PART 0.83f
 #define LEAST_BLOCKS 2
-#define RATE_NATS 0.74f
+#define RATE_NATS 0.77f
 #define RATE_SLOPE 0.52f
 #define RATE_BEND -3.5f
-#define RATE_RARE 0.03f
+#define RATE_RARE 0.04f
 #define SUSPECT_PART 0.75f
 #define MOST_RATE 0.32f
 #define WORTH_START 0.4f

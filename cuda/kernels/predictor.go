@@ -139,10 +139,10 @@ var PredictorSince = Var{Name: "since", Elem: I64, Width: 1, Group: true}
 // rarer than exp(-nats), and heavy tails make rare alarms more frequent. Agents are suspicious from
 // SuspectPart of the alarm on. The rate of a block counts as at most MostRate.
 const (
-	RateNats    = 0.74
+	RateNats    = 0.77
 	RateSlope   = 0.52
 	RateBend    = -3.5
-	RateRare    = 0.03
+	RateRare    = 0.04
 	SuspectPart = 0.75
 	MostRate    = 0.32
 )

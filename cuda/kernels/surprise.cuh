@@ -105,12 +105,7 @@ __device__ __forceinline__ float score_of(const History *h, const TailShape &sha
 __device__ __forceinline__ float evidence_against(const History *h, const TailShape &shape, unsigned bin) {
   const float tail = evidence_of(score_of(h, shape, bin));
   const float reached = (float)h->at_least[bin / (SURPRISE_FINE / HISTORY_FINE)];
-  float weight = quo(reached, add(reached, (float)RANK_DOUBT));
-  if (reached > 0.0f) {
-    const float wrong = quo(add(reached, 0.5f), add(quo(h->total, tail), 0.5f));
-    const float odds = quo(mul(wrong, wrong), (float)TAIL_ODDS);
-    weight = max32(weight, quo(odds, add(1.0f, odds)));
-  }
+  const float weight = quo(reached, add(reached, (float)RANK_DOUBT));
   const float seen = mul(weight, quo(add(reached, 0.5f), add(h->total, 1.0f)));
   return quo(tail, add(sub(1.0f, weight), mul(tail, seen)));
 }

@@ -25,15 +25,10 @@ const MostNats = 40
 
 // RankDoubt is how much the blocks of a history count against its tail. The probability of a bin that
 // k of n past blocks reached is their share with a weight of k/(k+RankDoubt), and what the tail says
-// with the rest. So a surprise that came before is not rare, however far it is from the others. Where
-// k is r times the number that the tail expects, the weight is at least odds/(1+odds), for odds of
-// r^2/TailOdds: a tail that was wrong before counts less. All
+// with the rest. So a surprise that came before is not rare, however far it is from the others. All
 // kinds together count as evidence of at most (n+1)^2: what a few blocks did not have may be usual.
 // Of n blocks fewer count after an unusual interval; see PredictorVarKnown.
-const (
-	RankDoubt = 30
-	TailOdds  = 15
-)
+const RankDoubt = 30
 
 // MaxFeatures is the maximum of features of an observation: what a block keeps of them in shared
 // memory.

@@ -28,7 +28,6 @@
 #define SCORE_HALF 4
 #define MOST_NATS 40
 #define RANK_DOUBT 30
-#define TAIL_ODDS 15
 #define DAY_SLOTS 48
 #define WEEK_SLOTS 168
 #define HABIT_WEEKS 15251

@@ -35,12 +35,11 @@ func TestWordsAreCurrent(t *testing.T) {
 			"surprise",
 			[]string{
 				"SURPRISE_FINE", "SURPRISE_MIN_OCTAVE", "SURPRISE_BINS", "HISTORY_FINE", "HISTORY_BINS",
-				"SCORE_HALF", "MOST_NATS", "RANK_DOUBT", "TAIL_ODDS", "DAY_SLOTS", "WEEK_SLOTS",
-				"HABIT_WEEKS", "MAX_FEATURES",
+				"SCORE_HALF", "MOST_NATS", "RANK_DOUBT", "DAY_SLOTS", "WEEK_SLOTS", "HABIT_WEEKS", "MAX_FEATURES",
 			},
 			[]int{
 				SurpriseFine, SurpriseMinOctave, SurpriseBins, HistoryFine, HistoryBins, ScoreHalf, MostNats,
-				RankDoubt, TailOdds, DaySlots, WeekSlots, HabitWeeks, MaxFeatures,
+				RankDoubt, DaySlots, WeekSlots, HabitWeeks, MaxFeatures,
 			},
 		},
 		{

@@ -162,12 +162,8 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 		for kind, bin := range bins {
 			reached := g.reached[kind]
 			came := float32(reached[bin/4])
-			tail, total := evidenceOf(g.surprisal(reached, bin)), float32(reached[0])
 			share := came / (came + 30)
-			if came > 0 {
-				more := (came + 0.5) / (total/tail + 0.5)
-				share = max(share, times(more, more)/15/(1+times(more, more)/15))
-			}
+			tail, total := evidenceOf(g.surprisal(reached, bin)), float32(reached[0])
 			sum += tail / (1 - share + times(tail, times(share, (came+0.5)/(total+1))))
 		}
 		return sum
@@ -181,9 +177,9 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 		}
 		step := times(float32(t-g.since), 1e-9) / float32(max(g.seen, 1))
 		l := fmath.Log(max(1e-30, min(0.32, times(perSecond, step))))
-		alarm = 0.74 - times(0.52, l)
+		alarm = 0.77 - times(0.52, l)
 		rare := max(0, -3.5-l)
-		alarm += times(0.03, times(rare, rare))
+		alarm += times(0.04, times(rare, rare))
 		suspect = times(0.75, alarm)
 	}
 

@@ -114,11 +114,6 @@ func (h *history) against(bin uint32) float32 {
 		tail := evidenceOf(h.surprisal(bin))
 		reached := float32(h.atLeast[bin/(kernels.SurpriseFine/kernels.HistoryFine)])
 		weight := reached / (reached + kernels.RankDoubt)
-		if reached > 0 {
-			wrong := (reached + 0.5) / (h.total/tail + 0.5)
-			odds := float32(wrong*wrong) / kernels.TailOdds
-			weight = fmath.Max(weight, odds/(1+odds))
-		}
 		seen := float32(weight * ((reached + 0.5) / (h.total + 1)))
 		h.evidence[bin] = tail / ((1 - weight) + float32(tail*seen))
 	}
