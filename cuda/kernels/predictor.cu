@@ -20,6 +20,7 @@
 #define ROUGH_REACH 4.0f
 #define NEAR_PART 0.85f
 #define QUIET_PART 0.83f
+#define EARLY 10
 #define LEAST_BLOCKS 2
 #define RATE_NATS 0.77f
 #define RATE_SLOPE 0.52f
@@ -76,6 +77,7 @@ struct Group {
   float alarm, suspect; // nats
   Pace pace;
   unsigned shift[PREDICTOR_KINDS]; // of the surprises, what is usual at this half hour
+  Prior prior;
   unsigned bins[PREDICTOR_KINDS]; // the group's surprise
   unsigned block[PREDICTOR_KINDS]; // the largest of the present block
   Tally tally;
@@ -323,7 +325,7 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
       continue;
     }
     const float inverse = quo(1.0f, __ull2float_rn(seen + 1));
-    const bool warm = seen >= params[PREDICTOR_WARMUP] && g.history[0].at_least[0] >= LEAST_BLOCKS;
+    const bool warm = seen >= params[PREDICTOR_WARMUP];
     unsigned before[PREDICTOR_KINDS];
 #pragma unroll
     for (int k = 0; k < PREDICTOR_KINDS; k++) before[k] = g.history[k].at_least[0];
@@ -361,6 +363,8 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
     }
     if (thread == 0) {
       g.known = day_known ? 1.0f : 0.0f;
+      g.prior = prior_of(seen, params[PREDICTOR_BLOCK], resident ? own.rough_usual :
+                         *state.agent(PREDICTOR_VAR_ROUGH_USUAL, 0, 0));
       set_levels(g, state, params, t, seen);
       g.pace.see(t, inverse, params[PREDICTOR_BLOCK], (float)before[0]);
       clear_tally(&g.tally);
@@ -374,8 +378,9 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
     // The agents: step, and vote.
     const float level = abs32(g.hold);
     const float most = most_evidence(g.pace.known);
-    const float loud = mul((float)PREDICTOR_KINDS, grown(evidence_of(max32(g.alarm, level)), most));
-    const float odd = mul((float)PREDICTOR_KINDS, grown(evidence_of(g.suspect), most));
+    const float loudest = evidence_of(max32(g.alarm, level)), oddest = evidence_of(g.suspect);
+    float loud = mul((float)PREDICTOR_KINDS, grown(loudest, most));
+    float odd = mul((float)PREDICTOR_KINDS, grown(oddest, most));
     Ballots ballots;
     ballots.clear();
     for (unsigned a = thread; a < A; a += threads) {
@@ -387,7 +392,12 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
       for (int k = 0; k < PREDICTOR_KINDS; k++) bins[k] -= min(bins[k], g.shift[k]);
       unsigned candidate = VOTE_NORMAL;
       if (warm) {
-        float evidence = evidence_for(g, set.shape, bins);
+        const float evidence = evidence_for(g, set.shape, bins);
+        if (g.prior.weight > 0.0f) {
+          const float bound = add(most, prior_evidence(g.prior, bins[PREDICTOR_INSTANT]));
+          loud = mul((float)PREDICTOR_KINDS, grown(loudest, bound));
+          odd = mul((float)PREDICTOR_KINDS, grown(oddest, bound));
+        }
         if (evidence >= loud) candidate = VOTE_ANOMALOUS;
         else if (evidence >= odd) candidate = VOTE_SUSPICIOUS;
       }
@@ -408,7 +418,9 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
       bool inside = g.hold < 0.0f, opens = false;
       if (warm) {
         const float evidence = quo(evidence_for(g, set.shape, g.bins), (float)PREDICTOR_KINDS);
-        float nats = max32(0.0f, log32(young(evidence, most)));
+        float bound = most;
+        if (g.prior.weight > 0.0f) bound = add(bound, prior_evidence(g.prior, g.bins[PREDICTOR_INSTANT]));
+        float nats = max32(0.0f, log32(young(evidence, bound)));
         score = quo(nats, add(nats, (float)SCORE_HALF));
         if (inside || nats <= level || nats < mul(NEAR_PART, g.alarm))
           score = mul(mul(QUIET_PART, quo(g.alarm, add(g.alarm, (float)SCORE_HALF))), score);
@@ -439,8 +451,12 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
       ++*state.group32(PREDICTOR_VAR_VISITED, 0);
       if (day_known) ++*state.group32(PREDICTOR_VAR_VISITED, 1);
     }
-    if (seen >= EAGER) {
-      const bool full = (seen + 1) % params[PREDICTOR_BLOCK] == 0;
+    if (seen >= EARLY) {
+      const bool full = seen >= EAGER && (seen + 1) % params[PREDICTOR_BLOCK] == 0;
+      if (seen == EAGER) {
+        for (unsigned k = thread; k < PREDICTOR_KINDS; k += threads) g.block[k] = 0; // of inflated ratios
+        __syncthreads();
+      }
       if (full) {
         for (unsigned k = 0; k < PREDICTOR_KINDS; k++)
           add_surprise(&g.history[k], max(g.block[k], g.bins[k]), before[k], params[PREDICTOR_MEMORY]);
@@ -449,7 +465,7 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
       }
       for (unsigned k = thread; k < PREDICTOR_KINDS; k += threads) {
         g.block[k] = full ? 0 : max(g.block[k], g.bins[k]);
-        learn_peak(state, k, g.bins[k], g.shift[k]);
+        if (seen >= EAGER) learn_peak(state, k, g.bins[k], g.shift[k]);
       }
     }
     __syncthreads();

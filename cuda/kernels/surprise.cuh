@@ -125,6 +125,40 @@ __device__ __forceinline__ float grown(float evidence, float most) {
   return evidence < most ? quo(evidence, sub(1.0f, quo(evidence, most))) : __uint_as_float(0x7f800000u);
 }
 
+// What a young group takes from other groups; see kernels.PriorKnots.
+__device__ const unsigned prior_from[PRIOR_AGES] = PRIOR_FROM;
+__device__ const unsigned prior_at[PRIOR_AGES][PRIOR_KNOTS] = PRIOR_EVIDENCE;
+__device__ const unsigned short prior_bins[PRIOR_AGES][PRIOR_KNOTS] = PRIOR_BINS;
+
+struct Prior {
+  float weight; // 0: the group is not young, or constant
+  unsigned age;
+};
+
+// The prior of a group that has seen some observations, in blocks of some, whose first agent has a usual step, in log2 of
+// spreads.
+__device__ __forceinline__ Prior prior_of(unsigned long long seen, unsigned block, float steps) {
+  Prior p = {0.0f, 0};
+  if (seen >= PRIOR_ROWS || steps < (float)PRIOR_STEPS) return p;
+  p.weight = quo((float)(unsigned)(PRIOR_ROWS - seen), (float)(PRIOR_BLOCKS * block));
+  for (unsigned age = 1; age < PRIOR_AGES; age++) {
+    if (seen >= prior_from[age]) p.age = age;
+  }
+  return p;
+}
+
+// What the prior says of an instant surprise.
+__device__ __forceinline__ float prior_evidence(const Prior &p, unsigned bin) {
+  unsigned low = 0, evidence = 1, k = 0;
+  for (; k < PRIOR_KNOTS && bin >= prior_bins[p.age][k]; k++) {
+    low = prior_bins[p.age][k];
+    evidence = prior_at[p.age][k];
+  }
+  if (k == PRIOR_KNOTS) return mul(p.weight, (float)evidence);
+  const float part = quo((float)(bin - low), (float)(prior_bins[p.age][k] - low));
+  return mul(p.weight, add((float)evidence, mul(part, (float)(prior_at[p.age][k] - evidence))));
+}
+
 // Counts the largest surprise of a block of observations and fades old ones. All threads call it with the same `first`,
 // which is at_least[0] as it was before, read ahead of a synchronisation.
 __device__ __forceinline__ void add_surprise(History *h, unsigned bin, unsigned first, unsigned memory) {

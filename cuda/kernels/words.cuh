@@ -32,6 +32,11 @@
 #define WEEK_SLOTS 168
 #define HABIT_WEEKS 15251
 #define MAX_FEATURES 64
+#define PRIOR_ROWS 512
+#define PRIOR_STEPS -4
+#define PRIOR_BLOCKS 8
+#define PRIOR_AGES 8
+#define PRIOR_KNOTS 7
 
 // leaky: words of the parameter block
 #define LEAKY_FEATURES 0
@@ -192,3 +197,24 @@
 #define PREDICTOR_VAR_RELATION 37
 #define PREDICTOR_VAR_MISS 38
 #define PREDICTOR_VAR_SINCE 39
+
+// prior
+#define PRIOR_FROM {0, 14, 20, 28, 40, 64, 128, 256}
+#define PRIOR_EVIDENCE { \
+  {2, 4, 8, 13, 19, 29, 46}, \
+  {2, 4, 8, 13, 19, 29, 46}, \
+  {2, 4, 8, 13, 19, 29, 46}, \
+  {2, 4, 8, 13, 19, 29, 46}, \
+  {2, 4, 8, 13, 19, 29, 46}, \
+  {2, 4, 8, 16, 32, 64, 128}, \
+  {2, 4, 8, 16, 32, 64, 128}, \
+  {2, 4, 8, 16, 32, 64, 128},}
+#define PRIOR_BINS { \
+  {349, 384, 408, 419, 429, 437, 448}, \
+  {303, 329, 372, 388, 396, 405, 412}, \
+  {283, 309, 344, 368, 377, 385, 387}, \
+  {267, 292, 324, 355, 368, 375, 381}, \
+  {256, 270, 301, 332, 358, 366, 371}, \
+  {238, 254, 266, 298, 331, 355, 362}, \
+  {233, 249, 263, 283, 319, 343, 357}, \
+  {233, 249, 265, 289, 313, 336, 353},}

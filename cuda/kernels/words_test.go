@@ -36,10 +36,12 @@ func TestWordsAreCurrent(t *testing.T) {
 			[]string{
 				"SURPRISE_FINE", "SURPRISE_MIN_OCTAVE", "SURPRISE_BINS", "HISTORY_FINE", "HISTORY_BINS",
 				"SCORE_HALF", "MOST_NATS", "RANK_DOUBT", "DAY_SLOTS", "WEEK_SLOTS", "HABIT_WEEKS", "MAX_FEATURES",
+				"PRIOR_ROWS", "PRIOR_STEPS", "PRIOR_BLOCKS", "PRIOR_AGES", "PRIOR_KNOTS",
 			},
 			[]int{
 				SurpriseFine, SurpriseMinOctave, SurpriseBins, HistoryFine, HistoryBins, ScoreHalf, MostNats,
 				RankDoubt, DaySlots, WeekSlots, HabitWeeks, MaxFeatures,
+				PriorRows, PriorSteps, PriorRows / BlockRows, len(PriorAges), len(PriorKnots[0]),
 			},
 		},
 		{
@@ -189,6 +191,19 @@ func TestWordsAreCurrent(t *testing.T) {
 			fmt.Fprintf(&b, "#define %s %d\n", name, g.value[i])
 		}
 	}
+	list := func(numbers any) string {
+		return strings.NewReplacer("[", "{", "]", "}", " ", ", ").Replace(fmt.Sprint(numbers))
+	}
+	fmt.Fprintf(&b, "\n// prior\n#define PRIOR_FROM %s\n", list(PriorAges))
+	b.WriteString("#define PRIOR_EVIDENCE {")
+	for _, evidence := range PriorEvidence {
+		fmt.Fprintf(&b, " \\\n  %s,", list(evidence))
+	}
+	b.WriteString("}\n#define PRIOR_BINS {")
+	for _, knots := range PriorKnots {
+		fmt.Fprintf(&b, " \\\n  %s,", list(knots))
+	}
+	b.WriteString("}\n")
 	if *update {
 		if err := os.WriteFile("words.cuh", []byte(b.String()), 0o644); err != nil {
 			t.Fatal(err)

@@ -30,8 +30,8 @@ var predictor = &Cell{
 		{Name: "hold_off", Default: 300, Min: 1, Max: 1e6, Doc: "observations in which the level that a further " +
 			"alarm must exceed falls to 1/e"},
 		{Name: "margin", Default: 0.05, Min: 0, Max: 1, Doc: "part by which that level starts above the alarm"},
-		{Name: "warmup", Default: 100, Min: 20, Max: 1e6, Integer: true, Doc: "observations of a series before its " +
-			"first score, which needs two blocks too"},
+		{Name: "warmup", Default: 10, Min: 10, Max: 1e6, Integer: true, Doc: "observations of a series before its " +
+			"first score"},
 		{Name: "history", Default: 350, Min: 20, Max: 1e6, Doc: "observations over which an agent averages its " +
 			"usual error"},
 		{Name: "block", Default: 64, Min: 1, Max: 65536, Integer: true, Doc: "observations of a block: a surprise " +

@@ -39,8 +39,6 @@ const (
 	// by weightGain for one that predicts perfectly: eight times as much.
 	weightBase = kernels.MaxVoteWeight / 8
 	weightGain = kernels.MaxVoteWeight - weightBase
-	// leastBlocks is the number of blocks that a history has before the first score.
-	leastBlocks = 2
 	// A score reaches the alarm's only where an incident opens. The score of a surprise from
 	// nearPart of the alarm on comes close to it, so that a lower threshold can be set on scores.
 	// All others are in the order of their surprise below quietPart of the alarm's score.
@@ -214,12 +212,13 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 	}
 	g.habits.recall(o, o.times[n], seen == 0, o.float(kernels.PredictorHabitRate))
 	g.peaks.recall(o, g.habits.daySlot)
+	prior := priorOf(seen, o.words[kernels.PredictorBlock], g.steps(o))
 	g.step(o, seen, inverse)
 	g.peaks.lower(&g.bins)
 	g.pace.see(o.times[n], inverse, o.words[kernels.PredictorBlock], float32(g.history[0].atLeast[0]))
 
 	// The scores come from the history before this observation.
-	warm := seen >= uint64(o.words[kernels.PredictorWarmup]) && g.history[0].atLeast[0] >= leastBlocks
+	warm := seen >= uint64(o.words[kernels.PredictorWarmup])
 	if warm && !g.fitted {
 		g.fitted = true
 		shape := tailShape{
@@ -239,8 +238,8 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 	level, inside := fmath.Abs(g.hold), g.hold < 0
 	// Agents compare sums of evidence: the logarithm of a mean is taken for the group alone.
 	most := mostEvidence(g.pace.known)
-	loud := float32(kinds * grown(evidenceOf(fmath.Max(alarm, level)), most))
-	odd := float32(kinds * grown(evidenceOf(suspect), most))
+	loudest, oddest := evidenceOf(fmath.Max(alarm, level)), evidenceOf(suspect)
+	loud, odd := float32(kinds*grown(loudest, most)), float32(kinds*grown(oddest, most))
 	var bins [kinds]uint32
 	for k := range bins {
 		bins[k] = g.collect(k)
@@ -257,6 +256,10 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 		total += weight
 		candidate, count := uint32(kernels.VoteNormal), uint32(1)
 		if warm {
+			if prior.weight > 0 {
+				most := most + prior.evidence(g.bins[kernels.PredictorInstant][a])
+				loud, odd = float32(kinds*grown(loudest, most)), float32(kinds*grown(oddest, most))
+			}
 			switch evidence := g.sums[a]; {
 			case evidence >= loud:
 				candidate = kernels.VoteAnomalous
@@ -276,6 +279,9 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 
 	score, opens := float32(0), false
 	if warm {
+		if prior.weight > 0 {
+			most += prior.evidence(bins[kernels.PredictorInstant])
+		}
 		surprisal := fmath.Max(0, fmath.Log(young(g.evidence(bins)/kinds, most)))
 		score = surprisal / (surprisal + kernels.ScoreHalf)
 		if inside || surprisal <= level || surprisal < float32(nearPart*alarm) {
@@ -297,6 +303,11 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 	}
 	if seen >= eager {
 		g.peaks.learn(o, bins)
+	}
+	if seen == eager {
+		g.block = [kinds]uint32{} // of inflated ratios
+	}
+	if seen >= early {
 		for k, bin := range bins {
 			g.block[k] = max(g.block[k], bin)
 		}
@@ -315,6 +326,14 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 	copy(o.out.counts[n*kernels.VoteCandidates:], t.counts[:])
 	o.out.leaders[n] = t.leader
 	o.out.rounds[n] = electRound(round, seen)
+}
+
+// steps returns the usual step of the first agent, in log2 of spreads.
+func (g *predictorGroup) steps(o *observation) float32 {
+	if manyOf(len(g.weights)) > 0 {
+		return o.f32[o.agent(kernels.PredictorVarRoughUsual, 0)]
+	}
+	return g.agents[0].roughUsual
 }
 
 // collect sets byBin to the weights of the agents by the bin of their surprise of kind k, and

@@ -137,6 +137,27 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 	g.weeks.enter(weekVisit, func(visits int) float32 { return max(1/(float32(visits)+1), 2*habit) })
 	day, week := g.days.shown(daySlot), g.weeks.shown(weekSlot)
 
+	// What other groups tell a young one.
+	prior := func(uint32) float32 { return 0 }
+	if g.seen < 512 && g.agents[0].roughUsual >= -4 {
+		age, weight := 0, float32(512-g.seen)/float32(8*g.words[kernels.PredictorBlock])
+		for age < 7 && g.seen >= uint64(kernels.PriorAges[age+1]) {
+			age++
+		}
+		prior = func(bin uint32) float32 {
+			low, told := uint32(0), float32(1)
+			for k, knot := range kernels.PriorKnots[age] {
+				more := float32(kernels.PriorEvidence[age][k])
+				if bin < uint32(knot) {
+					told += times(float32(bin-low)/float32(uint32(knot)-low), more-told)
+					break
+				}
+				low, told = uint32(knot), more
+			}
+			return times(weight, told)
+		}
+	}
+
 	// The agents.
 	type ballot struct {
 		bins   [6]uint32
@@ -186,23 +207,23 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 	// The votes. A group of few blocks knows little, and less after an interval that is unusual.
 	blocks := g.pace.known(t, n, float32(g.words[kernels.PredictorBlock]), float32(g.reached[0][0])) + 1
 	most := times(blocks, blocks)
-	known := func(nats float32) float32 {
+	known := func(nats, most float32) float32 {
 		if e := evidenceOf(nats); e < most {
 			return e / (1 - e/most)
 		}
 		return float32(math.Inf(1))
 	}
-	warm := g.seen >= uint64(g.words[kernels.PredictorWarmup]) && g.reached[0][0] >= 2
+	warm := g.seen >= uint64(g.words[kernels.PredictorWarmup])
 	counts = make([]uint32, 3)
 	all := uint64(0)
 	best := ballots[0]
 	for _, b := range ballots {
 		all += uint64(b.weight)
-		vote := 0
-		if warm && evidence(b.bins) >= 6*known(suspect) {
+		vote, most := 0, most+prior(b.bins[0])
+		if warm && evidence(b.bins) >= 6*known(suspect, most) {
 			vote = 1
 		}
-		if warm && evidence(b.bins) >= 6*known(max(g.hold, alarm)) {
+		if warm && evidence(b.bins) >= 6*known(max(g.hold, alarm), most) {
 			vote = 2
 		}
 		if g.b.Voting.Rule == kernels.RuleWeighted {
@@ -232,6 +253,7 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 	opens := false
 	if warm {
 		all := evidence(bins) / 6
+		most += prior(bins[0])
 		s := max(0, fmath.Log(all/(1+all/most)))
 		score = s / (s + 4)
 		opens = !g.inside && s >= alarm && s > g.hold
@@ -248,10 +270,16 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 	decision = uint32(slices.Index(counts, slices.Max(counts)))
 	g.inside = decision == 2 || g.inside && decision != 0
 	for kind := range bins {
-		if g.seen < 20 {
+		if g.seen < 10 {
 			break
 		}
+		if g.seen == 20 {
+			g.block[kind] = 0
+		}
 		g.block[kind] = max(g.block[kind], bins[kind])
+		if g.seen < 20 {
+			continue
+		}
 		g.peaks.now[kind] = max(g.peaks.now[kind], min(511, bins[kind]+usual[kind]))
 		if reached := &g.reached[kind]; (g.seen+1)%uint64(g.words[kernels.PredictorBlock]) == 0 {
 			for b := range reached {
