@@ -34,6 +34,9 @@ type StreamSpec struct {
 	// Drops: the swarm drops observations that come late or twice. Outputs with columns then have
 	// the column dropped, with the reason.
 	Drops bool `json:"drops,omitempty"`
+	// Learning is the last round in which an entity is learning: its decisions rest in part on what is
+	// usual elsewhere. 0 for cells that know no such round.
+	Learning uint64 `json:"learning,omitempty"`
 	// Manifest is the URI of a JSON list of SeriesSource in the order of the output. The group of a
 	// series is its place.
 	Manifest string `json:"manifest"`
@@ -99,7 +102,7 @@ func (s *StreamSpec) complete(job string) error {
 func (s *StreamSpec) layout(series []source.Series) rows.Layout {
 	l := rows.Layout{
 		Candidates: s.Candidates, Features: s.Columns.Features, Drops: s.Drops, Keys: s.Columns.Key,
-		Explain: s.Explain,
+		Explain: s.Explain, Learning: s.Learning,
 	}
 	if len(l.Keys) > 0 {
 		return l

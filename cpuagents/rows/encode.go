@@ -139,6 +139,9 @@ func (e *ndjsonEncoder) Spool(b []byte, d *batch.Decisions, i int) []byte {
 		b = strconv.AppendUint(append(append(b, name...), ':'), uint64(d.Counts[i*d.Candidates+c]), 10)
 	}
 	b = strconv.AppendUint(append(b, `},"leader":`...), d.Leader[i], 10)
+	if d.Round[i] <= e.Learning {
+		b = append(b, `,"learning":true`...)
+	}
 	if e.Explain {
 		b = e.explain(b, d, i)
 	}

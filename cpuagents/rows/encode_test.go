@@ -122,6 +122,24 @@ func documentOf(t *testing.T, f Format, d *batch.Decisions, l Layout) []byte {
 	return data
 }
 
+// TestLearning: rows of NDJSON say learning up to a round, and no others.
+func TestLearning(t *testing.T) {
+	d := fixture.Decisions(0, 3)
+	copy(d.Round, []uint64{511, 512, 513})
+	lines := strings.Split(string(documentOf(t, "ndjson", d, Layout{
+		Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}, Learning: 512,
+	})), "\n")
+	for i, want := range []bool{true, true, false} {
+		var line struct{ Learning bool }
+		if err := json.Unmarshal([]byte(lines[i]), &line); err != nil {
+			t.Fatalf("json.Unmarshal: %v, want no error", err)
+		}
+		if line.Learning != want {
+			t.Errorf("round %d: learning %v, want %v", d.Round[i], line.Learning, want)
+		}
+	}
+}
+
 // TestDroppedOutput: every format says what was dropped, and has no decision for it.
 func TestDroppedOutput(t *testing.T) {
 	d := fixture.Decisions(0, 3)

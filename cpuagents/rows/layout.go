@@ -20,6 +20,9 @@ type Layout struct {
 	Entities Entities
 	// Explain: decisions have the columns of an explanation. Their batches have Explained.
 	Explain bool
+	// Learning is the last round in which an entity is learning; see cpuagents.StreamSpec. NDJSON has
+	// a member for it, and the other formats the round.
+	Learning uint64
 }
 
 // Entities are the entities of a job with a key. Their number grows while the job runs, and an
@@ -67,7 +70,8 @@ func (l Layout) NameColumns() []string {
 // reservedColumns are the columns of an output other than features and counts. A feature with one
 // of these names gets a prefix.
 var reservedColumns = []string{
-	"job", "series", "row", "timestamp", "score", "decision", "round", "counts", "leader", DroppedColumn,
+	"job", "series", "row", "timestamp", "score", "decision", "round", "counts", "leader", "learning",
+	DroppedColumn,
 }
 
 // The columns of an explanation. Each feature has the columns with numbers: "expected." and its

@@ -226,6 +226,15 @@ func (b *Bound) StateBytes() (agent, group int) {
 	return agent, group
 }
 
+// Learning returns the last round in which the decisions of a group rest in part on what is usual in
+// other groups; 0 for a cell that has nothing of others.
+func (b *Bound) Learning() uint64 {
+	if b.Cell == predictor {
+		return kernels.PriorRows
+	}
+	return 0
+}
+
 func (b *Bound) word(name string) uint32 { return math.Float32bits(float32(b.values[name])) }
 
 // rate is the smoothing rate of a parameter that counts observations.
