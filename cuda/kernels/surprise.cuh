@@ -135,8 +135,8 @@ struct Prior {
   unsigned age;
 };
 
-// The prior of a group that has seen some observations, in blocks of some, whose first agent has a usual step, in log2 of
-// spreads.
+// The prior of a group that has seen some observations, in blocks of some, whose first agent has a usual step, in log2
+// of spreads.
 __device__ __forceinline__ Prior prior_of(unsigned long long seen, unsigned block, float steps) {
   Prior p = {0.0f, 0};
   if (seen >= PRIOR_ROWS || steps < (float)PRIOR_STEPS) return p;
