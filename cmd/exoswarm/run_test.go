@@ -95,6 +95,7 @@ type decision struct {
 	Round     uint64            `json:"round"`
 	Counts    map[string]uint64 `json:"counts"`
 	Leader    *uint64           `json:"leader"`
+	Learning  bool              `json:"learning"`
 }
 
 func readDecisions(t *testing.T, path string) (all []decision) {

@@ -59,6 +59,9 @@ type Cell struct {
 	Kernel string
 	// Source is the text of the kernel of a custom cell. It is empty for a built-in kernel.
 	Source string
+	// Learning is the last round in which the decisions of a group rest in part on what is usual in
+	// other groups; 0 for a cell that takes nothing from others.
+	Learning uint64
 
 	embedding []string // the variables that are an agent's knowledge, see Bound.Embedding
 
@@ -224,15 +227,6 @@ func (b *Bound) StateBytes() (agent, group int) {
 		}
 	}
 	return agent, group
-}
-
-// Learning returns the last round in which the decisions of a group rest in part on what is usual in
-// other groups; 0 for a cell that has nothing of others.
-func (b *Bound) Learning() uint64 {
-	if b.Cell == predictor {
-		return kernels.PriorRows
-	}
-	return 0
 }
 
 func (b *Bound) word(name string) uint32 { return math.Float32bits(float32(b.values[name])) }

@@ -15,6 +15,7 @@ var predictor = &Cell{
 	Candidates: []string{"normal", "suspicious", "anomalous"},
 	Agents:     256,
 	Kernel:     "predictor_observe",
+	Learning:   kernels.PriorRows,
 	embedding:  []string{"hidden"},
 	Params: []Param{
 		{Name: "learn", Default: 0.02, Min: 0, Max: 1, Doc: "step of the readout's learning, a part of the error; 0 " +

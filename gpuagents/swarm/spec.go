@@ -342,6 +342,14 @@ func (o Observations) drop() (d kernels.Drop) {
 // Drops says whether some may be dropped.
 func (o Observations) Drops() bool { return o.drop() != 0 }
 
+// Learning returns the last round in which an entity is learning; see cells.Cell.
+func (s *Spec) Learning() uint64 {
+	if cell, ok := cells.Lookup(s.Cell.Kind); ok {
+		return cell.Learning
+	}
+	return 0
+}
+
 var rules = map[string]kernels.Rule{
 	"plurality": kernels.RulePlurality, "majority": kernels.RuleMajority, "quorum": kernels.RuleQuorum,
 	"weighted": kernels.RuleWeighted, "unanimous": kernels.RuleUnanimous,

@@ -21,7 +21,7 @@ func (f *feeder) layout() rows.Layout {
 	l := rows.Layout{
 		Candidates: f.spec.Vote.Candidates, Features: f.spec.Features, Drops: true, Keys: f.columns.Key,
 		Entities: f.entities,
-		Explain:  f.spec.Explain,
+		Explain:  f.spec.Explain, Learning: f.spec.Learning(),
 	}
 	if len(l.Keys) == 0 {
 		l.Series = []string{f.spec.Name}

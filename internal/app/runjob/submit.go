@@ -75,14 +75,10 @@ func (s *submission) submit(ctx context.Context, o *Options) (jobs.Job, error) {
 	if err != nil {
 		return jobs.Job{}, err
 	}
-	bound, err := s.spec.Bind()
-	if err != nil {
-		return jobs.Job{}, err
-	}
 	streamJSON, err := json.Marshal(cpuagents.StreamSpec{
 		Name: s.spec.Name, Spec: specJSON, Candidates: s.spec.Vote.Candidates,
 		Columns: columns,
-		Drops:   s.spec.Observations.Drops(), Learning: bound.Learning(),
+		Drops:   s.spec.Observations.Drops(), Learning: s.spec.Learning(),
 		Explain: s.spec.Explain, Fleet: (*explain.FleetLimits)(limits),
 		Anomalies: incidents, AnomaliesFormat: s.record.Incidents,
 		Manifest: "object:manifest-" + s.id, Output: output, Rejects: rejects, Summary: "object:summary-" + s.id,
