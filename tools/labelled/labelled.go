@@ -23,6 +23,11 @@
 //
 // Families are in alphabetical order, and every seventh is held back: no parameter and no structure
 // of a detector may be chosen by its results on those (docs/quality.md). Family.HeldBack says so.
+//
+// # Plants
+//
+// A plant is an industrial process with 4 to 9 sensors, whose faults last for minutes to hours (type
+// Plant). Every third plant is held back.
 package labelled
 
 import (
