@@ -88,7 +88,8 @@ var plantFaults = []*Fault{
 		change: by(func(f *fault, x float64) { f.blockage = 0.35 * x }),
 	},
 	{
-		Name: "cavitation", Doc: "vapour in a pump or valve: spread more than level", rows: [2]int{60, 300}, part: 0.2,
+		Name: "cavitation",
+		Doc:  "vapour in a pump or valve: spread more than level", rows: [2]int{60, 300}, part: 0.2,
 		change: by(func(f *fault, x float64) { f.cavitation = 0.5 * x }),
 	},
 	{
@@ -108,11 +109,13 @@ var plantFaults = []*Fault{
 		change: by(func(f *fault, x float64) { f.leak = min(0.12*x, 0.8) }),
 	},
 	{
-		Name: "sensor-drift", Doc: "a sensor drifts away", sensor: true, grows: true, rows: [2]int{150, 400}, part: 0.3,
+		Name: "sensor-drift",
+		Doc:  "a sensor drifts away", sensor: true, grows: true, rows: [2]int{150, 400}, part: 0.3,
 		change: at(func(f *fault, x float64) { f.offset = x }),
 	},
 	{
-		Name: "sensor-noisy", Doc: "a sensor has a multiple of its noise", sensor: true, rows: [2]int{60, 300}, part: 0.2,
+		Name: "sensor-noisy",
+		Doc:  "a sensor has a multiple of its noise", sensor: true, rows: [2]int{60, 300}, part: 0.2,
 		change: at(func(f *fault, x float64) { f.noisy = 2 + 2*max(x, -x) }),
 	},
 	{

@@ -33,7 +33,8 @@ func TestPlants(t *testing.T) {
 			t.Errorf("%s: %d sensors, faults %v", p.Name, n, p.faults)
 		}
 	}
-	if want := []string{"boiler", "exchanger", "heater-loop", "pumps-duty", "valve-loop"}; !slices.Equal(heldBack, want) {
+	want := []string{"boiler", "exchanger", "heater-loop", "pumps-duty", "valve-loop"}
+	if !slices.Equal(heldBack, want) {
 		t.Errorf("held back: %v, want %v", heldBack, want)
 	}
 	if got := quality.Probation(PlantRows); got != PlantWarmup {
@@ -74,8 +75,11 @@ func TestPlantLabels(t *testing.T) {
 			}
 			before := PlantWarmup + 99
 			for _, w := range s.Windows {
-				if w.First <= before || w.Last < w.First+20 || w.Last >= PlantRows || !differs(w.First) || !differs(w.Last) {
-					t.Errorf("%s: windows %v, or a window begins or ends with a usual row", s.Name, s.Windows)
+				if w.First <= before || w.Last < w.First+20 || w.Last >= PlantRows {
+					t.Errorf("%s: windows %v", s.Name, s.Windows)
+				}
+				if !differs(w.First) || !differs(w.Last) {
+					t.Errorf("%s: window %v begins or ends with a usual row", s.Name, w)
 				}
 				before = w.Last
 			}
@@ -88,7 +92,8 @@ func TestPlantLabels(t *testing.T) {
 				if len(column) != PlantRows {
 					t.Fatalf("%s: %d rows", s.Name, len(column))
 				}
-				if plant.settle > 0 && math.Abs(column[PlantRows-1]-k.usual[f][PlantRows-1]) > 3*k.raw[f].noise+k.raw[f].span() {
+				off := math.Abs(column[PlantRows-1] - k.usual[f][PlantRows-1])
+				if plant.settle > 0 && off > 3*k.raw[f].noise+0.2*k.raw[f].span() {
 					t.Errorf("%s: sensor %d has not returned to normal", s.Name, f)
 				}
 				for _, v := range column {
@@ -125,7 +130,7 @@ func TestPlantBytes(t *testing.T) {
 			h.Write([]byte{byte(w.First), byte(w.First >> 8), byte(w.Last), byte(w.Last >> 8)})
 		}
 	}
-	const want = 0x85e7aa471050afe7
+	const want = 0xd520371d19f7259d
 	if got := h.Sum64(); got != want {
 		t.Errorf("checksum %#x, want %#x", got, uint64(want))
 	}

@@ -36,7 +36,8 @@ func settling(d *draws, from, to float64) func(v float64) float64 {
 // flowPlants move liquids and gases.
 var flowPlants = []*Plant{
 	{
-		Name: "fan", Doc: "a fan at a speed that follows a demand: speed, flow, pressure, current, vibration, bearing",
+		Name:   "fan",
+		Doc:    "a fan at a speed that follows a demand: speed, flow, pressure, current, vibration, bearing",
 		faults: []string{"blockage", "friction", "leak", "weak-supply", "wrong-set-point"}, settle: 60,
 		build: func(d *draws) plantProcess {
 			load, machine := demand(d, 0.6, 1, 90), centrifugal{d}
@@ -67,7 +68,8 @@ var flowPlants = []*Plant{
 		},
 	},
 	{
-		Name: "tank", Doc: "a tank whose level a valve in its outlet holds: inflow, level, valve, outflow, temperature",
+		Name:   "tank",
+		Doc:    "a tank whose level a valve in its outlet holds: inflow, level, valve, outflow, temperature",
 		faults: []string{"blockage", "hunting", "leak", "stuck-valve", "wrong-set-point"}, settle: 80,
 		build: func(d *draws) plantProcess {
 			feed, warm := demand(d, 0.4, 0.8, 100), settling(d, 60, 150)
@@ -83,7 +85,8 @@ var flowPlants = []*Plant{
 		},
 	},
 	{
-		Name: "tanks-three", Doc: "three tanks in a row, fed by a pump that holds the last level: three levels, pump, " +
+		Name: "tanks-three",
+		Doc: "three tanks in a row, fed by a pump that holds the last level: three levels, pump, " +
 			"current, two flows",
 		faults: []string{"blockage", "friction", "hunting", "leak", "wrong-set-point"}, settle: 100,
 		build: func(d *draws) plantProcess {

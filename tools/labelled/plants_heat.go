@@ -3,8 +3,9 @@ package labelled
 // heatPlants move heat, and settle.
 var heatPlants = []*Plant{
 	{
-		Name: "boiler", Doc: "a steam drum with three controllers: steam, level, feed, pressure, fuel, flue gas, feed valve",
-		faults: []string{"fouling", "hunting", "leak", "stuck-valve", "weak-supply"}, settle: 100,
+		Name:   "boiler",
+		Doc:    "a steam drum with three controllers: steam, level, feed, pressure, fuel, flue gas, feed valve",
+		faults: []string{"fouling", "hunting", "leak", "stuck-valve", "weak-supply"}, settle: 200,
 		build: func(d *draws) plantProcess {
 			draw, gas := demand(d, 0.5, 0.85, 120), settling(d, 10, 40)
 			pressures := controller{gain: d.from(1, 2), reset: d.from(0.02, 0.05), sum: 0.6}

@@ -48,7 +48,8 @@ var phasePlants = []*Plant{
 		},
 	},
 	{
-		Name: "batch-reactor", Doc: "batches that fill, heat, hold, cool and drain by set points: set point, temperature, " +
+		Name: "batch-reactor",
+		Doc: "batches that fill, heat, hold, cool and drain by set points: set point, temperature, " +
 			"jacket, level, pressure, stirrer",
 		faults: []string{"fouling", "friction", "leak", "slow-phase", "weak-supply", "wrong-set-point"},
 		build: func(d *draws) plantProcess {
@@ -91,7 +92,8 @@ var phasePlants = []*Plant{
 		},
 	},
 	{
-		Name: "cold-room", Doc: "a room that a machine cools between two temperatures, with a door: room, coil, current, " +
+		Name: "cold-room",
+		Doc: "a room that a machine cools between two temperatures, with a door: room, coil, current, " +
 			"pressure, outside",
 		faults: []string{"fouling", "friction", "leak", "weak-supply"},
 		build: func(d *draws) plantProcess {
@@ -119,7 +121,8 @@ var phasePlants = []*Plant{
 		},
 	},
 	{
-		Name: "compressor", Doc: "a compressor that loads and unloads by the pressure of its vessel: pressure, current, " +
+		Name: "compressor",
+		Doc: "a compressor that loads and unloads by the pressure of its vessel: pressure, current, " +
 			"demand, two temperatures",
 		faults: []string{"fouling", "friction", "leak", "weak-supply"},
 		build: func(d *draws) plantProcess {
@@ -170,7 +173,8 @@ var phasePlants = []*Plant{
 		},
 	},
 	{
-		Name: "heater-thermostat", Doc: "a bath that a thermostat heats, with cold goods at times: bath, element, current, " +
+		Name: "heater-thermostat",
+		Doc: "a bath that a thermostat heats, with cold goods at times: bath, element, current, " +
 			"room",
 		faults: []string{"fouling", "leak", "weak-supply", "wrong-set-point"},
 		build: func(d *draws) plantProcess {

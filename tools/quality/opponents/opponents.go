@@ -29,6 +29,15 @@ func All() []Detector {
 	}
 }
 
+// Taught returns one detector of each method that learns on a warm-up alone: rows at the begin of a
+// series that are known to be normal. The methods are for several features.
+func Taught(warmup int) []Detector {
+	return []Detector{
+		TSquared{Warmup: warmup, Explained: 0.95},
+		Isolation{Trees: 100, Size: 256, Warmup: warmup, Seed: 1},
+	}
+}
+
 // bounded maps a value from 0 on to [0, 1), keeping the order; half is the value with 1/2.
 func bounded(v, half float64) float32 {
 	if v <= 0 || math.IsNaN(v) {
