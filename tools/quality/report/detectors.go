@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/internal/app/evaluation"
 	"github.com/exoswarm/exoswarm/internal/base/quality"
@@ -17,10 +18,16 @@ import (
 )
 
 type detector struct {
-	name string
-	// score returns the scores, and the rows at which the detector itself raises an alarm, if it
-	// has a threshold of its own.
-	score func(s *labelled.Series) (scores []float32, alarms []int, err error)
+	name  string
+	score func(s *labelled.Series) (outcome, error)
+}
+
+// outcome is what a detector says of a series.
+type outcome struct {
+	scores []float32
+	// alarms are the rows at which the detector itself raises an alarm, and away the rows of which it
+	// says that they are not normal, if it has a threshold of its own.
+	alarms, away []int
 }
 
 type measurement struct {
@@ -46,12 +53,17 @@ func newMeasurement(ctx context.Context, o *options) (*measurement, error) {
 	}
 	if o.opponents {
 		for _, d := range opponents.All() {
-			m.others = append(m.others, &detector{d.Name(), func(s *labelled.Series) ([]float32, []int, error) {
-				return d.Score(s.Flat(), s.Features()), nil, nil
-			}})
+			m.others = append(m.others, other(d))
 		}
 	}
 	return m, nil
+}
+
+// other returns a detector without a threshold of its own.
+func other(d opponents.Detector) *detector {
+	return &detector{d.Name(), func(s *labelled.Series) (outcome, error) {
+		return outcome{scores: d.Score(s.Flat(), s.Features())}, nil
+	}}
 }
 
 // predictor returns the predictor with the parameters of the command line and some more.
@@ -62,9 +74,15 @@ func (m *measurement) predictor(name string, values map[string]float64, agents i
 	if err != nil {
 		return nil, err
 	}
-	return &detector{name, func(s *labelled.Series) ([]float32, []int, error) {
+	return &detector{name, func(s *labelled.Series) (outcome, error) {
 		out, err := d.Run(s.Times, s.Flat(), s.Features())
-		return out.Scores, out.Anomalous(), err
+		o := outcome{scores: out.Scores, alarms: out.Anomalous()}
+		for row, d := range out.Decisions {
+			if d != kernels.VoteNormal {
+				o.away = append(o.away, row)
+			}
+		}
+		return o, err
 	}}, nil
 }
 
@@ -114,6 +132,7 @@ type result struct {
 	series *labelled.Series
 	scores []float32
 	alarms []int // rows of the whole series
+	away   []int // rows of the whole series
 	vus    float64
 	f1     float64
 }
@@ -123,15 +142,15 @@ func (m *measurement) run(d *detector, series []labelled.Series) ([]result, erro
 	results := make([]result, len(series))
 	return results, m.each(len(series), func(i int) error {
 		s := &series[i]
-		scores, alarms, err := d.score(s)
+		out, err := d.score(s)
 		if err != nil {
 			return err
 		}
-		if err := measures.Check(scores, len(s.Times)); err != nil {
+		if err := measures.Check(out.scores, len(s.Times)); err != nil {
 			return err
 		}
-		r := result{series: s, alarms: alarms}
-		behind, windows := measures.Behind(scores, s.Windows, quality.Probation(len(scores)))
+		r := result{series: s, alarms: out.alarms, away: out.away}
+		behind, windows := measures.Behind(out.scores, s.Windows, quality.Probation(len(out.scores)))
 		r.scores = behind
 		if len(windows) > 0 {
 			r.vus = quality.VUSPR(behind, windows, quality.Buffer)

@@ -125,12 +125,12 @@ func (m *measurement) settings() (string, error) {
 // guess is the detector that draws its scores. It shows what a measure gives to a detector that
 // knows nothing.
 func guess() *detector {
-	return &detector{"random scores", func(s *labelled.Series) ([]float32, []int, error) {
+	return &detector{"random scores", func(s *labelled.Series) (outcome, error) {
 		rng, scores := rand.New(rand.NewPCG(1, uint64(len(s.Name)))), make([]float32, len(s.Times))
 		for i := range scores {
 			scores[i] = rng.Float32()
 		}
-		return scores, nil, nil
+		return outcome{scores: scores}, nil
 	}}
 }
 

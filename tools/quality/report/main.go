@@ -1,5 +1,5 @@
 // Command report measures the predictor and four published detectors on labelled streams, generated
-// series, quiet series and recorded telemetry, and writes the tables and the charts of
+// series, plants, quiet series and recorded telemetry, and writes the tables and the charts of
 // docs/quality.md. The document states the protocol.
 //
 //	go run -C tools ./quality/report --doc ../docs/quality.md --charts ../docs/charts
@@ -57,7 +57,7 @@ func parse(args []string) (*options, error) {
 	f := flag.NewFlagSet("report", flag.ContinueOnError)
 	f.StringVar(&o.doc, "doc", "", "document whose tables are replaced; empty: print them")
 	f.StringVar(&o.charts, "charts", "", "folder for the charts; empty: none")
-	f.StringVar(&o.only, "only", "", "part to measure: streams, generated, quiet or recorded; empty: all")
+	f.StringVar(&o.only, "only", "", "part to measure: streams, generated, plants, quiet or recorded; empty: all")
 	f.BoolVar(&o.choose, "choose", false, "measure only what parameters may be chosen on")
 	f.IntVar(&o.agents, "agents", 256, "of a group")
 	f.IntVar(&o.each, "each", 1, "generated series of each pair of family and incident")
@@ -93,7 +93,8 @@ func report(ctx context.Context, o *options, out, progress io.Writer) error {
 		name    string
 		measure func() ([]block, error)
 	}{
-		{"streams", m.streams}, {"generated", m.generated}, {"quiet", m.quiet}, {"recorded", m.recorded},
+		{"streams", m.streams}, {"generated", m.generated}, {"plants", m.plants}, {"quiet", m.quiet},
+		{"recorded", m.recorded},
 	} {
 		if o.only != "" && o.only != part.name {
 			continue

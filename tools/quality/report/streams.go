@@ -232,8 +232,9 @@ func (m *measurement) variants() ([]group, error) {
 
 func (m *measurement) scores(d *detector, streams []quality.Stream) ([][]float32, error) {
 	scores := make([][]float32, len(streams))
-	return scores, m.each(len(streams), func(i int) (err error) {
-		scores[i], _, err = d.score(&labelled.Series{Stream: streams[i]})
+	return scores, m.each(len(streams), func(i int) error {
+		out, err := d.score(&labelled.Series{Stream: streams[i]})
+		scores[i] = out.scores
 		return err
 	})
 }
