@@ -36,7 +36,7 @@ func paramsOf(kernel string) []device.Param {
 		return paramsFuseUnsorted
 	case "fuse_walk_bf16", "fuse_walk_bf16_wide", "fuse_walk_f32", "fuse_walk_f32_wide":
 		return paramsFuseWalk
-	case "gru_observe", "leaky_observe", "lif_observe", "predictor_observe":
+	case "gru_observe", "leaky_observe", "lif_observe", "predictor_observe", "region_observe":
 		return paramsObserve
 	case "gemm_bf16", "gemm_bf16_f32", "gemm_f32":
 		return paramsProduct
@@ -1043,7 +1043,7 @@ var paramsObserve = []device.Param{
 //   - rounds: out uint64[n]: the group's round, 1 for its first observation
 //   - host: frames in host memory, of page_bytes each; any memory if no run says RunHostBit
 //
-// Kernels: gru_observe, leaky_observe, lif_observe, predictor_observe.
+// Kernels: gru_observe, leaky_observe, lif_observe, predictor_observe, region_observe.
 type ObserveArgs struct {
 	Pages                                                                                            device.Arg
 	PageBytes                                                                                        uint64
@@ -1060,7 +1060,7 @@ func (a *ObserveArgs) AppendTo(to []device.Arg) []device.Arg {
 }
 
 // ObserveBound are arguments that a twin sees. Kernels: gru_observe, leaky_observe, lif_observe,
-// predictor_observe.
+// predictor_observe, region_observe.
 type ObserveBound struct {
 	Pages                      []byte
 	PageBytes                  uint64

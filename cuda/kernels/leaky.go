@@ -13,6 +13,8 @@ const (
 	LeakySuspicious         // F: ratio from which it votes suspicious
 	LeakyWarmup             // observations before the first vote other than normal
 	LeakyDrop               // Drop
+	LeakyFrontRows          // observations after which the group's level and spread stay; 0: never
+	LeakyLoud               // votes of an agent that votes other than normal
 	LeakyWords
 )
 

@@ -1,10 +1,10 @@
-// What leaky, lif and gru have in common, as in cuda/host/celltwin/ratio.go: one block steps one group through its run,
-// and an agent votes by a ratio, how unusual the observation is to it. A Cell is made of (state, params, weights,
-// features) and has
+// What leaky, lif, gru and region have in common, as in cuda/host/celltwin/ratio.go: one block steps one group through
+// its run, and an agent votes by a ratio, how unusual the observation is to it. A Cell is made of (state, params,
+// weights, features) and has
 //   float step(unsigned a, const float *now, float inverse, float rate)
 // which moves agent a by an observation and returns its ratio,
 //   void begin(unsigned group)
-// which every thread calls before the first observation of a group, and the number of VarLatest as latest. All three
+// which every thread calls before the first observation of a group, and the number of VarLatest as latest. All four
 // have the words of leaky first in their parameter block, and round, level, spread and offset first in their state. Any
 // number of threads gives the same bits.
 #pragma once
@@ -50,11 +50,12 @@ __device__ __forceinline__ void observe_by_ratio(unsigned char *pages, unsigned 
     }
     const float inverse = quo(1.0f, __ull2float_rn(seen + 1));
     const bool warm = seen >= params[LEAKY_WARMUP];
+    const unsigned rows = params[LEAKY_FRONT_ROWS];
+    const float moves = rows && seen >= rows ? 0.0f : max32(inverse, param(params, LEAKY_FRONT_RATE));
     const double *x = features + (unsigned long long)n * I;
     for (unsigned f = thread; f < I; f += threads) {
       const float v = above(x[f], (long long *)state.group64(LEAKY_VAR_OFFSET, f), &level[f], spread[f], seen);
-      now[f] = see(v, &level[f], &spread[f], seen, max32(inverse, param(params, LEAKY_FRONT_RATE)),
-                   param(params, LEAKY_CLIP));
+      now[f] = see(v, &level[f], &spread[f], seen, moves, param(params, LEAKY_CLIP));
     }
     if (thread == 0) clear_tally(&tally);
     clear_bins(&by_bin);
@@ -68,8 +69,8 @@ __device__ __forceinline__ void observe_by_ratio(unsigned char *pages, unsigned 
     for (unsigned a = thread; a < A; a += threads) {
       unsigned bin = surprise_bin(cell.step(a, now, inverse, rate));
       atomicAdd(&by_bin.bins[bin], 1u);
-      ballots.vote(a, bin >= anomalous ? VOTE_ANOMALOUS : (bin >= suspicious ? VOTE_SUSPICIOUS : VOTE_NORMAL), 1, 1,
-          bin);
+      const unsigned vote = bin >= anomalous ? VOTE_ANOMALOUS : (bin >= suspicious ? VOTE_SUSPICIOUS : VOTE_NORMAL);
+      ballots.vote(a, vote, vote == VOTE_NORMAL ? 1 : params[LEAKY_LOUD], 1, bin);
     }
     cast(&tally, ballots);
     __syncthreads();

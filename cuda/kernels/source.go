@@ -41,7 +41,7 @@ func Common(file string) string { return code(file) }
 var pragmaOnce = regexp.MustCompile(`(?m)^#pragma once\n`)
 
 func init() {
-	for _, cell := range []string{"gru", "leaky", "lif", "predictor"} {
+	for _, cell := range []string{"gru", "leaky", "lif", "predictor", "region"} {
 		register(Source{Name: cell + "_observe", File: cell + ".cu"})
 	}
 }

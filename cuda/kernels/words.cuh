@@ -50,6 +50,8 @@
 #define LEAKY_SUSPICIOUS 8
 #define LEAKY_WARMUP 9
 #define LEAKY_DROP 10
+#define LEAKY_FRONT_ROWS 11
+#define LEAKY_LOUD 12
 
 // leaky: components of the weights
 #define LEAKY_RATE 0
@@ -65,8 +67,8 @@
 #define LEAKY_VAR_LATEST 6
 
 // lif: words of the parameter block, behind the words of leaky
-#define LIF_ADAPT 11
-#define LIF_ADAPT_DECAY 12
+#define LIF_ADAPT 13
+#define LIF_ADAPT_DECAY 14
 #define LIF_BURST 16
 
 // lif: components of the weights
@@ -82,14 +84,38 @@
 #define LIF_VAR_USUAL 7
 #define LIF_VAR_LATEST 8
 
+// region: words of the parameter block, behind the words of leaky, and sizes
+#define REGION_FROM 13
+#define REGION_LEARN 14
+#define REGION_SMOOTH 15
+#define REGION_MEMORY 16
+#define REGION_PICKS 8
+#define REGION_PAIRS 36
+#define REGION_SETTLING 20
+
+// region: components of the weights
+#define REGION_SIZE 0
+#define REGION_ROUGH 1
+#define REGION_FEATURE 2
+#define REGION_RATE 10
+
+// region: variables of the state, behind round, level and spread
+#define REGION_VAR_FILTER 4
+#define REGION_VAR_LAST 5
+#define REGION_VAR_MEAN 6
+#define REGION_VAR_COVARIANCE 7
+#define REGION_VAR_USUAL 8
+#define REGION_VAR_TRACE 9
+#define REGION_VAR_LATEST 10
+
 // gru: words of the parameter block, behind the words of leaky, and sizes
-#define GRU_HIDDEN 11
-#define GRU_LEARN 12
-#define GRU_OWN 13
-#define GRU_UNITS_REACH 14
-#define GRU_INPUT_REACH 15
-#define GRU_UPDATE_REACH 16
-#define GRU_BIAS_REACH 17
+#define GRU_HIDDEN 13
+#define GRU_LEARN 14
+#define GRU_OWN 15
+#define GRU_UNITS_REACH 16
+#define GRU_INPUT_REACH 17
+#define GRU_UPDATE_REACH 18
+#define GRU_BIAS_REACH 19
 #define GRU_MOST_HIDDEN 64
 #define GRU_UPDATE 0
 #define GRU_RESET 1

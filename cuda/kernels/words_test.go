@@ -49,11 +49,11 @@ func TestWordsAreCurrent(t *testing.T) {
 			[]string{
 				"LEAKY_FEATURES", "LEAKY_RULE", "LEAKY_QUORUM", "LEAKY_FRONT_RATE", "LEAKY_CLIP",
 				"LEAKY_HISTORY_RATE", "LEAKY_SHARE", "LEAKY_ANOMALOUS", "LEAKY_SUSPICIOUS", "LEAKY_WARMUP",
-				"LEAKY_DROP",
+				"LEAKY_DROP", "LEAKY_FRONT_ROWS", "LEAKY_LOUD",
 			},
 			[]int{
 				LeakyFeatures, LeakyRule, LeakyQuorum, LeakyFrontRate, LeakyClip, LeakyHistoryRate, LeakyShare,
-				LeakyAnomalous, LeakySuspicious, LeakyWarmup, LeakyDrop,
+				LeakyAnomalous, LeakySuspicious, LeakyWarmup, LeakyDrop, LeakyFrontRows, LeakyLoud,
 			},
 		},
 		{"leaky: components of the weights", []string{"LEAKY_RATE", "LEAKY_PROJECT"}, []int{LeakyRate, LeakyProject}},
@@ -83,6 +83,32 @@ func TestWordsAreCurrent(t *testing.T) {
 			"lif: variables of the state, behind round, level and spread",
 			[]string{"LIF_VAR_POTENTIAL", "LIF_VAR_ADAPTATION", "LIF_VAR_TRACE", "LIF_VAR_USUAL", "LIF_VAR_LATEST"},
 			[]int{LifVarPotential, LifVarAdaptation, LifVarTrace, LifVarUsual, LifVarLatest},
+		},
+		{
+			"region: words of the parameter block, behind the words of leaky, and sizes",
+			[]string{
+				"REGION_FROM", "REGION_LEARN", "REGION_SMOOTH", "REGION_MEMORY", "REGION_PICKS", "REGION_PAIRS",
+				"REGION_SETTLING",
+			},
+			[]int{
+				RegionFrom, RegionLearn, RegionSmooth, RegionMemory, RegionPicks, RegionPairs, RegionSettling,
+			},
+		},
+		{
+			"region: components of the weights",
+			[]string{"REGION_SIZE", "REGION_ROUGH", "REGION_FEATURE", "REGION_RATE"},
+			[]int{RegionSize, RegionRough, RegionFeature, RegionRate},
+		},
+		{
+			"region: variables of the state, behind round, level and spread",
+			[]string{
+				"REGION_VAR_FILTER", "REGION_VAR_LAST", "REGION_VAR_MEAN", "REGION_VAR_COVARIANCE",
+				"REGION_VAR_USUAL", "REGION_VAR_TRACE", "REGION_VAR_LATEST",
+			},
+			[]int{
+				RegionVarFilter, RegionVarLast, RegionVarMean, RegionVarCovariance, RegionVarUsual, RegionVarTrace,
+				RegionVarLatest,
+			},
 		},
 		{
 			"gru: words of the parameter block, behind the words of leaky, and sizes",

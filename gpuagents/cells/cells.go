@@ -71,7 +71,10 @@ type Cell struct {
 }
 
 // all is constant after start.
-var all = map[string]*Cell{gru.Name: gru, leaky.Name: leaky, lif.Name: lif, predictor.Name: predictor}
+var all = map[string]*Cell{
+	gru.Name: gru, leaky.Name: leaky, lif.Name: lif, predictor.Name: predictor,
+	region.Name: region,
+}
 
 // Lookup returns the cell of a name. Custom cells are not among them: Custom makes each.
 func Lookup(name string) (*Cell, bool) {

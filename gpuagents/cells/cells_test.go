@@ -129,7 +129,7 @@ func TestBindRefuses(t *testing.T) {
 func TestDescriptions(t *testing.T) {
 	words := map[string]int{
 		"predictor": kernels.PredictorWords, "leaky": kernels.LeakyWords, "lif": kernels.LifWords,
-		"gru": kernels.GruWords,
+		"gru": kernels.GruWords, "region": kernels.RegionWords,
 	}
 	weights := map[string]func(features, agents int) int{
 		"predictor": func(features, agents int) int {
@@ -138,8 +138,9 @@ func TestDescriptions(t *testing.T) {
 			}
 			return kernels.PredictorWeights(features) * agents
 		},
-		"leaky": func(features, agents int) int { return kernels.LeakyWeights(features) * agents },
-		"lif":   func(features, agents int) int { return kernels.LifWeights(features) * agents },
+		"leaky":  func(features, agents int) int { return kernels.LeakyWeights(features) * agents },
+		"lif":    func(features, agents int) int { return kernels.LifWeights(features) * agents },
+		"region": func(_, agents int) int { return kernels.RegionWeights * agents },
 		"gru": func(features, agents int) int {
 			return kernels.GruShared(8) +
 				kernels.GruWeights(features, agents)

@@ -32,6 +32,7 @@ func TestEmbedding(t *testing.T) {
 		"gru":       {gru, []string{"hidden"}, 8},
 		"leaky":     {leaky, []string{"potential", "usual"}, 2},
 		"lif":       {lif, []string{"potential", "adaptation", "trace", "usual"}, 4},
+		"region":    {region, []string{"mean"}, kernels.RegionPicks},
 		"all":       {custom(), []string{"b", "w"}, 4},
 		"named":     {custom("w", "b"), []string{"w", "b"}, 4},
 		"one":       {custom("b"), []string{"b"}, 1},

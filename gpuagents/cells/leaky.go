@@ -58,6 +58,7 @@ func ratioBlock(b *Bound, words int) []uint32 {
 	w[kernels.LeakySuspicious] = b.word("suspicious")
 	w[kernels.LeakyWarmup] = uint32(b.values["warmup"])
 	w[kernels.LeakyDrop] = uint32(b.Drop)
+	w[kernels.LeakyLoud] = 1
 	return w
 }
 

@@ -285,7 +285,7 @@ func TestErrors(t *testing.T) {
 		"cell: {kind: predictor}": `a.yaml: name "": use 1 to 64 letters, digits, '-' or '_'`,
 		"name: a b":               `a.yaml:1: name "a b": use 1 to 64 letters`,
 		"name: x\ncell: {kind: predicter}": `a.yaml:2: cell kind "predicter": did you mean "predictor"? There are ` +
-			`[custom gru leaky lif predictor]`,
+			`[custom gru leaky lif predictor region]`,
 		"name: x\ncell:\n  params: {lern: 1}": `a.yaml:3: invalid cell parameter: predictor has no parameter "lern"`,
 		"name: x\ncell: {kind: gru, params: {hidden: 65}}": "a.yaml:2: invalid cell parameter: gru: hidden = 65, " +
 			"want 4 to 64",

@@ -95,7 +95,10 @@ func TestHostileSeries(t *testing.T) {
 		for name, value := range series {
 			for _, features := range []int{1, 4} {
 				rng := rand.New(rand.NewPCG(9, uint64(features)))
-				values := map[string]float64{"warmup": 20, "history": 20}
+				values := early(cell, 20)
+				if cell != "region" {
+					values["history"] = 20
+				}
 				if cell == "predictor" {
 					values["learn"] = 1
 				}

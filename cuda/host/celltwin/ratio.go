@@ -9,9 +9,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/fmath"
 )
 
-// ratioGroup is what leaky, lif and gru keep of a group while its run is stepped, pooled like
-// predictorGroup. Their agents vote by a ratio, how unusual an observation is to them; all three
-// have the words of leaky first in their parameter block, and round, level, spread and offset first
+// ratioGroup is what leaky, lif, gru and region keep of a group while its run is stepped, pooled like
+// predictorGroup. Their agents vote by a ratio, how unusual an observation is to them; all four have the words of leaky first in their parameter block, and round, level, spread and offset first
 // in their state.
 type ratioGroup struct {
 	front   front
@@ -82,8 +81,11 @@ func observeByRatio(b *twins.Block, a *kernels.ObserveBound, latestVar int, step
 		}
 		inverse := 1 / float32(seen+1)
 		g.front.raise(o.features[int(n)*features:][:features], seen)
-		g.front.see(g.front.above, seen, fmath.Max(inverse, o.float(kernels.LeakyFrontRate)),
-			o.float(kernels.LeakyClip))
+		moves := fmath.Max(inverse, o.float(kernels.LeakyFrontRate))
+		if rows := o.words[kernels.LeakyFrontRows]; rows > 0 && seen >= uint64(rows) {
+			moves = 0
+		}
+		g.front.see(g.front.above, seen, moves, o.float(kernels.LeakyClip))
 		step(&o, g, inverse, fmath.Max(inverse, o.float(kernels.LeakyHistoryRate)))
 		g.vote(&o, int(n), round, seen)
 	}
@@ -110,13 +112,13 @@ func (g *ratioGroup) vote(o *observation, n int, round *uint64, seen uint64) {
 			leader, top = i, bin
 		}
 	}
-	t := tally{leader: uint32(leader), priority: top, cast: true}
+	t, loud := tally{leader: uint32(leader), priority: top, cast: true}, o.words[kernels.LeakyLoud]
 	for bin, n := range g.byBin[:top+1] {
 		switch {
 		case uint32(bin) >= anomalous:
-			t.counts[kernels.VoteAnomalous] += n
+			t.counts[kernels.VoteAnomalous] += n * loud
 		case uint32(bin) >= suspicious:
-			t.counts[kernels.VoteSuspicious] += n
+			t.counts[kernels.VoteSuspicious] += n * loud
 		default:
 			t.counts[kernels.VoteNormal] += n
 		}

@@ -16,7 +16,7 @@ type cell struct {
 
 func allCells() []cell {
 	var all []cell
-	for _, name := range []string{"predictor", "gru", "leaky", "lif"} {
+	for _, name := range []string{"predictor", "gru", "leaky", "lif", "region"} {
 		c, _ := cells.Lookup(name)
 		all = append(all, cell{kind: name, doc: c.Doc, params: c.Params, names: c.Candidates})
 	}

@@ -180,7 +180,7 @@ var keys = []Key{
 	{Path: "cell", Kind: Section, Doc: "The neural update of each agent. The sections below list the cells."},
 	{
 		Path: "cell.kind", Kind: Text, Values: []string{
-			"predictor", "gru", "leaky", "life", "lif", "izhikevich", "sir", "boids", "circles", "colony",
+			"predictor", "gru", "leaky", "region", "life", "lif", "izhikevich", "sir", "boids", "circles", "colony",
 			"quantum", "transformer",
 			"custom",
 		},

@@ -28,7 +28,7 @@ var sets = map[string]struct {
 	count int
 	ptx   func(name string) (text string, ok bool)
 }{
-	".":           {89 + 2*kernels.QuantumMostQubits, kernels.PTX},
+	".":           {90 + 2*kernels.QuantumMostQubits, kernels.PTX},
 	"arrayset":    {4*len(arrayset.Elements) + 2 + 2*4 + 1, arrayset.PTX},
 	"graphset":    {17, graphset.PTX},
 	"gridset":     {4, gridset.PTX},
