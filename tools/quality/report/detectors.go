@@ -70,7 +70,12 @@ func other(d opponents.Detector) *detector {
 func (m *measurement) predictor(name string, values map[string]float64, agents int, seed uint64) (*detector, error) {
 	all := maps.Clone(m.o.values)
 	maps.Copy(all, values)
-	d, err := evaluation.NewCellDetector(evaluation.CellOptions{Values: all, Agents: agents, Seed: seed})
+	return observed(name, evaluation.CellOptions{Values: all, Agents: agents, Seed: seed})
+}
+
+// observed returns a detector that is a cell.
+func observed(name string, o evaluation.CellOptions) (*detector, error) {
+	d, err := evaluation.NewCellDetector(o)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/app/evaluation"
 	"github.com/exoswarm/exoswarm/internal/base/quality"
 	"github.com/exoswarm/exoswarm/internal/base/telemetry"
 	"github.com/exoswarm/exoswarm/tools/labelled"
@@ -16,7 +17,7 @@ import (
 
 // plants measures series of plants: the plants to choose on and, separately, the plants that are
 // held back. The predictor has the parameters of the example's specification, and then its
-// defaults.
+// defaults. The cell region learns as many rows as the others that learn at the begin.
 func (m *measurement) plants() ([]block, error) {
 	usual, err := labelled.OfPlants(m.o.seed, false, m.o.each)
 	if err != nil {
@@ -78,7 +79,13 @@ func (m *measurement) watchers() ([]*detector, error) {
 	if err != nil {
 		return nil, err
 	}
-	detectors := []*detector{own, m.own}
+	region, err := observed("region", evaluation.CellOptions{
+		Cell: "region", Values: map[string]float64{"learn_for": labelled.PlantWarmup}, Seed: 1,
+	})
+	if err != nil {
+		return nil, err
+	}
+	detectors := []*detector{begins(region), own, m.own}
 	if m.o.opponents {
 		for _, d := range opponents.Taught(labelled.PlantWarmup) {
 			if _, ok := d.(opponents.TSquared); ok {
@@ -119,6 +126,23 @@ func limited(d opponents.Detector, limit float32) *detector {
 	}}
 }
 
+// begins returns a detector whose alarms are the first of each run of alarms: a detector without a
+// hold-off decides each row alone.
+func begins(d *detector) *detector {
+	return &detector{d.name, func(s *labelled.Series) (outcome, error) {
+		o, err := d.score(s)
+		last := -measures.Quiet
+		o.alarms = slices.DeleteFunc(o.alarms, func(row int) bool {
+			again := row-last < measures.Quiet
+			if !again {
+				last = row
+			}
+			return again
+		})
+		return o, err
+	}}
+}
+
 // points counts rows of results together: at the best threshold for all, and by the detector's own
 // decisions.
 func points(results []result) (best, own measures.Rows) {
@@ -137,11 +161,11 @@ func points(results []result) (best, own measures.Rows) {
 	return measures.BestPoints(scores, windows), own
 }
 
-// byKey is a table of VUS-PR and range F1 by plant or fault: of the first detector, and of the best
-// of the others but the predictor and the last, which guesses.
+// byKey is a table of VUS-PR and range F1 by plant or fault: of region, of the predictor, and of the
+// best of the others but the last, which guesses.
 func byKey(by string, detectors []*detector, all [][]result, key func(*labelled.Series) string) string {
-	t := newTable(by, "windows", "predictor, as shipped: VUS-PR", "range F1", "incidents with an alarm",
-		"best other: VUS-PR", "best other: range F1")
+	t := newTable(by, "windows", "region: VUS-PR", "range F1", "incidents with an alarm",
+		"predictor, as shipped: VUS-PR", "range F1", "best other: VUS-PR", "best other: range F1")
 	var names []string
 	for _, r := range all[0] {
 		if name := key(r.series); !slices.Contains(names, name) {
@@ -159,9 +183,9 @@ func byKey(by string, detectors []*detector, all [][]result, key func(*labelled.
 			}
 			return summarise(some)
 		}
-		own := of(0)
+		own, predictor := of(0), of(1)
 		vus, f1, vusName, f1Name := 0.0, 0.0, "-", "-"
-		for d := 2; d < len(detectors)-1; d++ {
+		for d := 3; d < len(detectors)-1; d++ {
 			o := of(d)
 			if o.vus > vus {
 				vus, vusName = o.vus, detectors[d].name
@@ -175,7 +199,8 @@ func byKey(by string, detectors []*detector, all [][]result, key func(*labelled.
 				name += " (held back)"
 			}
 		}
-		t.row(name, fmt.Sprint(own.windows), f3(own.vus), f3(own.f1), own.own(), f3(vus)+" "+vusName, f3(f1)+" "+f1Name)
+		t.row(name, fmt.Sprint(own.windows), f3(own.vus), f3(own.f1), own.own(), f3(predictor.vus), f3(predictor.f1),
+			f3(vus)+" "+vusName, f3(f1)+" "+f1Name)
 	}
 	return t.String()
 }
