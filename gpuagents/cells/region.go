@@ -13,7 +13,7 @@ var region = &Cell{
 	Doc: "the normal region of several features: agents learn how some of them go together in the first " +
 		"observations, and vote by the distance from that",
 	Candidates: []string{"normal", "suspicious", "anomalous"},
-	Agents:     64,
+	Agents:     32,
 	Kernel:     "region_observe",
 	embedding:  []string{"mean"},
 	Params: []Param{

@@ -179,4 +179,4 @@ func TestRegionFinds(t *testing.T) {
 	}
 }
 
-func BenchmarkRegion(b *testing.B) { benchmarkCell(b, "region", 64, 16) }
+func BenchmarkRegion(b *testing.B) { benchmarkFeatures(b, "region", nil, 64, 16, 8) }
