@@ -93,7 +93,10 @@ func report(ctx context.Context, o *options, out, progress io.Writer) error {
 		name    string
 		measure func() ([]block, error)
 	}{
-		{"streams", m.streams}, {"generated", m.generated}, {"plants", m.plants}, {"quiet", m.quiet},
+		{"streams", m.streams},
+		{"generated", m.generated},
+		{"plants", m.plants},
+		{"quiet", m.quiet},
 		{"recorded", m.recorded},
 	} {
 		if o.only != "" && o.only != part.name {
