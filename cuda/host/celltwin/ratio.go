@@ -9,8 +9,9 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/fmath"
 )
 
-// ratioGroup is what leaky, lif, gru and region keep of a group while its run is stepped, pooled like
-// predictorGroup. Their agents vote by a ratio, how unusual an observation is to them; all four have the words of leaky first in their parameter block, and round, level, spread and offset first
+// ratioGroup is what leaky, lif, gru and region keep of a group while its run is stepped, pooled
+// like predictorGroup. Their agents vote by a ratio, how unusual an observation is to them; all four
+// have the words of leaky first in their parameter block, and round, level, spread and offset first
 // in their state.
 type ratioGroup struct {
 	front   front

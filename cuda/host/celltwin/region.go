@@ -93,14 +93,16 @@ func (o *observation) regionInputs(a int, x, now []float32, inverse float32) {
 func (o *observation) regionDistance(a int, x []float32) float32 {
 	var lower [kernels.RegionPicks][kernels.RegionPicks]float32
 	var pivot, y [kernels.RegionPicks]float32
-	sum := float32(0)
+	means := o.f32[o.agent(kernels.RegionVarMean, 0)+a:]
+	covariances := o.f32[o.agent(kernels.RegionVarCovariance, 0)+a:]
+	sum, stride := float32(0), o.slots*o.agents
 	for i := range x {
 		row, first := &lower[i], i*(i+1)/2
-		v := x[i] - o.f32[o.agent(kernels.RegionVarMean, i)+a]
-		variance := o.f32[o.agent(kernels.RegionVarCovariance, first+i)+a]
+		v := x[i] - means[i*stride]
+		variance := covariances[(first+i)*stride]
 		rest := variance
 		for j := range i {
-			s := o.f32[o.agent(kernels.RegionVarCovariance, first+j)+a]
+			s := covariances[(first+j)*stride]
 			for k := range j {
 				s -= float32(float32(row[k]*lower[j][k]) * pivot[k])
 			}
@@ -118,12 +120,15 @@ func (o *observation) regionDistance(a int, x []float32) float32 {
 // regionLearn moves mean and covariance towards x.
 func (o *observation) regionLearn(a int, x []float32, rate float32) {
 	var d [kernels.RegionPicks]float32
+	means := o.f32[o.agent(kernels.RegionVarMean, 0)+a:]
+	covariances := o.f32[o.agent(kernels.RegionVarCovariance, 0)+a:]
+	stride := o.slots * o.agents
 	for i := range x {
-		mean := &o.f32[o.agent(kernels.RegionVarMean, i)+a]
+		mean := &means[i*stride]
 		d[i] = x[i] - *mean
 		*mean += float32(rate * d[i])
 		for j := range i + 1 {
-			c := &o.f32[o.agent(kernels.RegionVarCovariance, i*(i+1)/2+j)+a]
+			c := &covariances[(i*(i+1)/2+j)*stride]
 			*c += float32(rate * (float32((1-rate)*float32(d[i]*d[j])) - *c))
 		}
 	}
