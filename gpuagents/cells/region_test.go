@@ -38,7 +38,8 @@ func TestRegionTable(t *testing.T) {
 		for a := range agents {
 			at := func(c int) float32 { return table[c*agents+a] }
 			kind := a % 3
-			if want := min(kernels.RegionPicks, []int{2, 1, 1}[kind]*features); at(kernels.RegionSize) != float32(want) {
+			want := min(kernels.RegionPicks, []int{2, 1, 1}[kind]*features)
+			if at(kernels.RegionSize) != float32(want) {
 				t.Fatalf("agent %d has %v inputs, want %d", a, at(kernels.RegionSize), want)
 			}
 			if rough := at(kernels.RegionRough) == 1; rough != (kind == 2) {
