@@ -100,7 +100,7 @@ func kernelEqualsTwin(t *testing.T, cell string) {
 		{1, 32, 1}, {5, 1, 64}, {7, 7, 1}, {33, 40, 3}, {40, 7, 2}, {70, 32, 1}, {15, 8, 32},
 	} {
 		rule := kernels.Rule(i % 5)
-		values := early(cell, 20)
+		values := warmed(cell, 20)
 		if cell == "predictor" { // scores in the short runs of this test, and both ways to an alarm
 			values["block"], values["alarms_per_day"] = 2, float64(i%2*90)
 		}

@@ -95,7 +95,7 @@ func TestHostileSeries(t *testing.T) {
 		for name, value := range series {
 			for _, features := range []int{1, 4} {
 				rng := rand.New(rand.NewPCG(9, uint64(features)))
-				values := early(cell, 20)
+				values := warmed(cell, 20)
 				if cell != "region" {
 					values["history"] = 20
 				}

@@ -14,9 +14,9 @@ import (
 	"github.com/exoswarm/exoswarm/internal/base/testkit"
 )
 
-// early returns the parameters of a cell with which its agents vote early, about behind a number of
+// warmed returns the parameters of a cell with which its agents vote early, about behind a number of
 // observations.
-func early(cell string, observations float64) map[string]float64 {
+func warmed(cell string, observations float64) map[string]float64 {
 	if cell == "region" {
 		return map[string]float64{"learn_for": max(observations, 40)}
 	}
@@ -102,7 +102,7 @@ func TestBatchesDoNotMatter(t *testing.T) {
 			for _, agents := range []int{1, 33} {
 				t.Run(fmt.Sprintf("%s/I=%d/A=%d", cell, features, agents), func(t *testing.T) {
 					rng := rand.New(rand.NewPCG(uint64(features), uint64(agents)))
-					b := bind(t, cell, early(cell, 30), agents, features, cells.Weighted)
+					b := bind(t, cell, warmed(cell, 30), agents, features, cells.Weighted)
 					const pageBytes = 1 << 16
 					whole := newSwarm(t, b, pageBytes)
 					slots := min(whole.layout.Slots, 3)
@@ -134,7 +134,7 @@ func TestBatchesDoNotMatter(t *testing.T) {
 func TestNeighboursDoNotMatter(t *testing.T) {
 	for _, cell := range cells.Names() {
 		rng := rand.New(rand.NewPCG(5, 6))
-		b := bind(t, cell, early(cell, 30), 16, 1, cells.Weighted)
+		b := bind(t, cell, warmed(cell, 30), 16, 1, cells.Weighted)
 		crowd := newSwarm(t, b, 1<<16)
 		events := randomEvents(rng, 2000, crowd.layout.Slots, 1)
 		all := crowd.play(events, nil)

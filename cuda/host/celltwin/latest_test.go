@@ -23,7 +23,7 @@ func TestLatest(t *testing.T) {
 
 func latestEqualsFiltered(t *testing.T, cell string, drop kernels.Drop) {
 	const agents, features, n = 7, 2, 400
-	b := bind(t, cell, early(cell, 20), agents, features, cells.Weighted)
+	b := bind(t, cell, warmed(cell, 20), agents, features, cells.Weighted)
 	b.Drop = drop
 	whole, filtered := newSwarm(t, b, 1<<18), newSwarm(t, b, 1<<18)
 	rng := rand.New(rand.NewPCG(uint64(drop), 21))

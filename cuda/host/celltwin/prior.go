@@ -21,7 +21,8 @@ func init() {
 		for k, high := range knots {
 			for bin := low; bin < high; bin++ {
 				part := float32(bin-low) / float32(high-low)
-				priorEvidence[age][bin] = float32(evidence) + float32(part*float32(kernels.PriorEvidence[age][k]-evidence))
+				more := float32(kernels.PriorEvidence[age][k] - evidence)
+				priorEvidence[age][bin] = float32(evidence) + float32(part*more)
 			}
 			low, evidence = high, kernels.PriorEvidence[age][k]
 		}

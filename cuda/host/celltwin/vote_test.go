@@ -96,7 +96,7 @@ func TestCellsVoteIsConsensus(t *testing.T) {
 func TestObserveDecidesByConsensus(t *testing.T) {
 	const agents, observations = 33, 400
 	for _, cell := range cells.Names() {
-		seen, values := map[uint32]int{}, map[string]float64{"warmup": 20}
+		seen, values := map[uint32]int{}, warmed(cell, 20)
 		if cell == "predictor" { // 400 observations are too few blocks for its usual alarm
 			values["alarm"], values["suspect"], values["block"] = 0.25, 0.2, 8
 		}
