@@ -52,12 +52,12 @@ func detectTestOptions(dir string) detectOptions {
 	}
 }
 
-// folder makes a folder with a specification.
+// folder makes a folder with a specification. Entities of some hundred rows alarm.
 func folder(t *testing.T, more string) string {
 	t.Helper()
 	dir := t.TempDir()
 	writeText(t, filepath.Join(dir, "swarm.yaml"), "name: d\nkey: id\nagents_per_group: 16\nmax_entities: 50\n"+
-		"explain: true\n"+more)
+		"explain: true\ncell: {kind: predictor, params: {alarm: 0.3, suspect: 0.25, block: 16}}\n"+more)
 	return dir
 }
 
