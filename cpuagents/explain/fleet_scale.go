@@ -6,13 +6,13 @@ import "math"
 const Levels = 80
 
 // The rate of incidents that the predictor opens on quiet series is a function of their surprise in
-// nats. Its line is from RFC 0050, which sets the alarm from a rate: -ln of the rate a block is
+// nats. Its line, of kernels.RateNats, sets the alarm from a rate: -ln of the rate a block is
 // lineBend + r, at lineNats + lineSlope r + lineRare r^2 nats, and it is straight below.
 const (
 	lineBend  = 3.5
-	lineNats  = 2.64
+	lineNats  = 2.59
 	lineSlope = 0.52
-	lineRare  = 0.067
+	lineRare  = 0.04
 	// The score of a surprise is nats / (nats + scoreHalf). Rows that open no incident have quietPart
 	// of the score of the alarm times that.
 	scoreHalf = 4
