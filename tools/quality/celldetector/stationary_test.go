@@ -191,7 +191,7 @@ func TestStationarySeries(t *testing.T) {
 	for _, of := range []struct {
 		perDay float64
 		series int
-	}{{0.07, testkit.Of(10000, 150)}, {1, testkit.Of(2000, 100)}} {
+	}{{0.07, testkit.Of(10000, 300)}, {1, testkit.Of(2000, 100)}} {
 		hours := alarmsByHour(t, detectorOf(t, of.perDay), of.series, stationarySeries)
 		withinThrice(t, fmt.Sprintf("%g alarms a day", of.perDay), of.perDay, of.series, hours)
 	}
