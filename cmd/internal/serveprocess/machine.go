@@ -26,7 +26,7 @@ const machineSpec = `
 name: this-machine
 cell:
   kind: predictor
-  params: {alarm: 0.5, hold_off: 600, memory: 3600}
+  params: {alarm: 0.5, block: 40, hold_off: 600, memory: 3600}
 agents_per_group: 64
 timestamp: time
 key: metric
