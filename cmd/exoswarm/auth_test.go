@@ -127,7 +127,7 @@ func streamJob(t *testing.T, data string) string {
 		Name: spec.Name, Spec: swarmJSON, Candidates: spec.Vote.Candidates,
 		Columns:  rows.ColumnSpec{Timestamp: spec.Timestamp, Features: spec.Features},
 		Manifest: "file:data/manifest.json", Output: "file:data/out.ndjson", Rejects: "file:data/rejects.ndjson",
-		Summary: "file:data/summary.json",
+		Summary: "file:data/summary.json", Learning: spec.Learning(),
 	})
 	if err != nil {
 		t.Fatalf("json.Marshal: %v", err)
