@@ -65,7 +65,7 @@ func (b *bytes) put(agent, at int, number int32) {
 // several times a second, and stop all goroutines twice each time.
 var spare sync.Pool
 
-// words are numbers in memory of spare, to which release returns them.
+// words are numbers in memory of spare; release returns them.
 type words struct{ of []int64 }
 
 // borrow returns n words of any value.

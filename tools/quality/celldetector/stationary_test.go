@@ -228,7 +228,7 @@ func upTo(from, to, step int) (rows []int) {
 }
 
 // TestBrokenSeries: the same holds for the hours after a gap, another rate of rows, or a clock that
-// is set by an hour, as that of local time twice a year.
+// is set by an hour, as local time is twice a year.
 func TestBrokenSeries(t *testing.T) {
 	if testing.Short() {
 		t.Skip("ten days of series are slow under the race detector")

@@ -25,8 +25,8 @@ type detector struct {
 // outcome is what a detector says of a series.
 type outcome struct {
 	scores []float32
-	// alarms are the rows at which the detector itself raises an alarm, and away the rows of which it
-	// says that they are not normal, if it has a threshold of its own.
+	// alarms are the rows at which the detector itself raises an alarm, and away the rows that it
+	// calls not normal, if it has a threshold of its own.
 	alarms, away []int
 }
 
