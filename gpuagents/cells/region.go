@@ -20,7 +20,7 @@ var region = &Cell{
 		{Name: "learn_for", Default: 400, Min: 40, Max: 1e6, Integer: true, Doc: "observations at the begin of a " +
 			"series that are normal; all of them are learned, and all decisions are normal"},
 		{Name: "memory", Default: 3000, Min: 100, Max: 1e9, Doc: "observations over which an agent forgets " +
-			"afterwards; it learns from those that it does not find suspicious"},
+			"afterwards; it learns from rows that it does not find suspicious"},
 		{Name: "suspicious", Default: 2, Min: 0.1, Max: 500, Doc: "usual distances from which an agent votes " +
 			"suspicious"},
 		{Name: "anomalous", Default: 3, Min: 0.1, Max: 500, Doc: "usual distances from which it votes anomalous; the " +

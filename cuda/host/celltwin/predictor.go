@@ -328,14 +328,6 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 	o.out.rounds[n] = electRound(round, seen)
 }
 
-// steps returns the usual step of the first agent, in log2 of spreads.
-func (g *predictorGroup) steps(o *observation) float32 {
-	if manyOf(len(g.weights)) > 0 {
-		return o.f32[o.agent(kernels.PredictorVarRoughUsual, 0)]
-	}
-	return g.agents[0].roughUsual
-}
-
 // collect sets byBin to the weights of the agents by the bin of their surprise of kind k, and
 // returns the highest bin.
 func (g *predictorGroup) collect(k int) uint32 {

@@ -52,3 +52,11 @@ func priorOf(seen uint64, block uint32, steps float32) prior {
 func (p prior) evidence(bin uint32) float32 {
 	return float32(p.weight * priorEvidence[p.age][bin%kernels.SurpriseBins])
 }
+
+// steps returns the usual step of the first agent, in log2 of spreads.
+func (g *predictorGroup) steps(o *observation) float32 {
+	if manyOf(len(g.weights)) > 0 {
+		return o.f32[o.agent(kernels.PredictorVarRoughUsual, 0)]
+	}
+	return g.agents[0].roughUsual
+}

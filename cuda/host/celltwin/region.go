@@ -14,7 +14,8 @@ func init() {
 }
 
 const (
-	// roughFloor keeps the logarithm of steps above that of a resting value, in squared spreads.
+	// roughFloor keeps the logarithm of steps above the logarithm of a resting value, in squared
+	// spreads.
 	roughFloor = 1e-4
 	// inputRidge is the part of its variance that is added to each input, so that inputs that depend on
 	// one another have a distance; pivotFloor does it for inputs that are constant.

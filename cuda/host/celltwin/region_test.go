@@ -43,7 +43,7 @@ func (g *exactRegion) inputs(a int, now []float64, seen int) []float64 {
 // distance is the squared distance of x from the inputs that an agent has learned.
 func distance(learned [][]float64, x []float64) float64 {
 	m, n := len(x), float64(len(learned))
-	mean, a := make([]float64, m), make([][]float64, m) // a is the covariance, and the difference beside it
+	mean, a := make([]float64, m), make([][]float64, m) // a is the covariance, with the difference as a last column
 	for _, row := range learned {
 		for i, v := range row {
 			mean[i] += v / n

@@ -1,6 +1,7 @@
 package measures
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/exoswarm/exoswarm/internal/base/quality"
@@ -68,15 +69,7 @@ func BestPoints(scores [][]float32, windows [][]quality.Window) Rows {
 			rows = append(rows, scored{x, inside})
 		}
 	}
-	slices.SortFunc(rows, func(a, b scored) int {
-		switch {
-		case a.score > b.score:
-			return -1
-		case a.score < b.score:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(rows, func(a, b scored) int { return cmp.Compare(b.score, a.score) })
 	best = now
 	for k, r := range rows {
 		if r.inside {
